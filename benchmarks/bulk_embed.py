@@ -142,7 +142,7 @@ def embed_over_bare(
 
     def embed(turn: int) -> None:
         output = folder / f"out-{turn}"
-        done = subprocess.run([*command, "--output-directory", str(output)], capture_output=True, encoding="utf-8")
+        done = subprocess.run([*command, "--output", str(output)], capture_output=True, encoding="utf-8")
         if done.returncode:
             raise SystemExit(f"the command failed: {done.stderr[-2000:]}")
 

@@ -355,7 +355,7 @@ def _file(name: str, content: bytes) -> Callable[[Path], Path]:
 LONG = "n" * 300
 ARK = b"a \x00BFV \x04" + struct.pack("<i", 2**31 - 1) + b"\x00" * 64
 LM = ("--search", "prefix-beam", "--lm")
-HOT = ("--search", "prefix-beam", "--hotwords")
+HOT = ("--search", "prefix-beam", "--hotwords-file")
 
 
 def cases() -> Mapping[str, Case]:
@@ -406,7 +406,7 @@ def cases() -> Mapping[str, Case]:
                 "embed",
                 "--bundle",
                 "demo-speaker",
-                "--output-directory",
+                "--output",
                 str(folder / "out"),
                 *_fifo("--wavscp")(folder),
             ]
@@ -418,7 +418,7 @@ def cases() -> Mapping[str, Case]:
                 "demo-speaker",
                 "--data-dir",
                 str(SHIPPED_CLIPS),
-                "--output-directory",
+                "--output",
                 str(folder / LONG),
             ]
         ),
@@ -429,7 +429,7 @@ def cases() -> Mapping[str, Case]:
                 "demo-speaker",
                 "--data-dir",
                 str(SHIPPED_CLIPS),
-                "--output-directory",
+                "--output",
                 str(folder / "out"),
             ],
             fsize=3000,

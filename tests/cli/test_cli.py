@@ -79,7 +79,7 @@ def test_the_command_starts_without_the_heavy_imports():
     "arguments",
     [
         ["build", "demo-asr", "--output", "NAME"],
-        ["build", "demo-asr", "--output", "repo", "--search", "prefix-beam", "--hotwords", "NAME"],
+        ["build", "demo-asr", "--output", "repo", "--search", "prefix-beam", "--hotwords-file", "NAME"],
         ["serve", "NAME"],
         ["transcribe", "--bundle", "demo-asr", "NAME"],
     ],

@@ -51,7 +51,7 @@ def test_a_list_of_recordings_becomes_archives(
     out = tmp_path / "out"
     urls = {"grpc": served_toy.grpc_address, "http": f"http://{served_toy.http_address}"}
     by = ["--url", urls[who]] if who in urls else ["--bundle", toy_speaker]
-    code, stdout, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--shard-size", 4, *by)
+    code, stdout, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, "--shard-size", 4, *by)
     assert (code, stdout) == (0, "")
     assert re.fullmatch(
         rf"embedded 6 of 6: [0-9.]+ utterances/s, \d+ s of audio/s\n{out}/xvector.scp lists them\n", err
@@ -66,8 +66,8 @@ def test_windows_are_those_of_the_model_in_this_process_and_served(
     voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path, served_toy: TritonServer
 ):
     windows = ["--wavscp", tmp_path / "wav.scp", "--window-s", "0.1", "--shift-s", "0.05"]
-    assert run(*windows, "--output-directory", tmp_path / "here", "--bundle", toy_speaker)[0] == 0
-    assert run(*windows, "--output-directory", tmp_path / "served", "--url", served_toy.grpc_address)[0] == 0
+    assert run(*windows, "--output", tmp_path / "here", "--bundle", toy_speaker)[0] == 0
+    assert run(*windows, "--output", tmp_path / "served", "--url", served_toy.grpc_address)[0] == 0
     here, served = (kaldiio.load_scp(str(tmp_path / name / "xvector.scp")) for name in ("here", "served"))
     for name, waveform in voices.items():
         np.testing.assert_allclose(here[name], served[name], atol=1e-6)
@@ -75,7 +75,7 @@ def test_windows_are_those_of_the_model_in_this_process_and_served(
 
 
 def test_a_cut_archive_is_gone_on_with(voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path):
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "out", "--bundle", toy_speaker]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "out", "--bundle", toy_speaker]
     assert run(*arguments)[0] == 0
     ark = tmp_path / "out" / "xvector_000.ark"
     ark.write_bytes(ark.read_bytes()[:-5])
@@ -99,7 +99,7 @@ def test_bad_recordings_are_listed_and_the_exit_code_is_one(
         file.write("gone /nowhere/a b.wav\nshort short.wav\n")
     out = tmp_path / "out"
     by = ["--url", served_toy.grpc_address] if who == "server" else ["--bundle", toy_speaker]
-    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, *by)
+    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, *by)
     assert code == 1
     assert f"error: 2 of 8 recordings failed, see {out}/failures.jsonl; the first is " in err
     failures = {
@@ -129,7 +129,7 @@ def test_a_list_that_cannot_be_is_refused_and_nothing_is_made(
 ):
     (tmp_path / "wav.scp").write_text(line, encoding="utf-8")
     out = tmp_path / "out"
-    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--bundle", toy_speaker)
+    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, "--bundle", toy_speaker)
     assert code == 1
     assert complaint in err
     assert not out.exists()
@@ -139,12 +139,7 @@ def test_the_path_of_a_line_may_have_spaces_and_all_else(tmp_path: Path, toy_spe
     waveform = toy_voice([1, 2, 3])
     soundfile.write(tmp_path / "a b c.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
     (tmp_path / "wav.scp").write_text("id\ta b c.wav\r\n", encoding="utf-8")  # three fields, as it were
-    assert (
-        run(*("--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "deep/out", "--bundle", toy_speaker))[
-            0
-        ]
-        == 0
-    )
+    assert run(*("--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "deep/out", "--bundle", toy_speaker))[0] == 0
     check(tmp_path / "deep/out", {"id": waveform})
 
 
@@ -154,9 +149,9 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     soundfile.write(tmp_path / "data" / "a.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
     (tmp_path / "list.json").write_text('{"audio_filepath": "data/a.wav", "id": "anna"}', encoding="utf-8")
     by = ["--bundle", toy_speaker]
-    assert run("--data-dir", tmp_path / "data", "--output-directory", tmp_path / "one", *by)[0] == 0
+    assert run("--data-dir", tmp_path / "data", "--output", tmp_path / "one", *by)[0] == 0
     check(tmp_path / "one", {"a.wav": waveform})
-    assert run("--manifest", tmp_path / "list.json", "--output-directory", tmp_path / "two", *by)[0] == 0
+    assert run("--manifest", tmp_path / "list.json", "--output", tmp_path / "two", *by)[0] == 0
     check(tmp_path / "two", {"anna": waveform})
 
 
@@ -176,7 +171,7 @@ def test_wrong_usage_is_said(arguments: list[str], complaint: str, tmp_path: Pat
     (tmp_path / "wav.scp").write_text("a a.wav", encoding="utf-8")
     if arguments and arguments[-1] == __file__:
         arguments = [*arguments[:-1], str(tmp_path / "wav.scp")]
-    code, _, err = run("--output-directory", tmp_path / "out", *arguments)
+    code, _, err = run("--output", tmp_path / "out", *arguments)
     assert code == 2
     assert complaint in " ".join(err.replace("│", " ").split())
 
@@ -185,7 +180,7 @@ def test_a_server_that_is_not_there_and_a_model_that_only_writes_are_said(
     voices: dict[str, np.ndarray], tmp_path: Path, served_toy: TritonServer, toy_bundle: Path
 ):
     (port,) = free_ports(1)
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "out"]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "out"]
     code, _, err = run(*arguments, "--url", f"localhost:{port}")
     assert code == 1
     assert "Is a server running there?" in err
@@ -209,7 +204,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_with_130(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(ArchiveWriter, "add", add)
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--bundle", toy_speaker]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", out, "--bundle", toy_speaker]
     code, _, err = run(*arguments)
     assert code == 130
     assert "embedded 1 of 6" in err or "embedded 2 of 6" in err

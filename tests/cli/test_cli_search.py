@@ -199,7 +199,7 @@ def test_parameters_that_make_no_sense_are_wrong_usage(text: str):
 def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServer, speech: Path, tmp_path: Path):
     (tmp_path / "wav.scp").write_text(f"a {speech}\n", encoding="utf-8")
     (tmp_path / "text").write_text("a ab\n", encoding="utf-8")
-    files = ["--wavscp", tmp_path / "wav.scp", "--trans", tmp_path / "text", "--json", tmp_path / "result.json"]
+    files = ["--wavscp", tmp_path / "wav.scp", "--trans", tmp_path / "text", "--report", tmp_path / "result.json"]
     model = f"grpc://{served_toy.grpc_address}/toy"
     compared = ["--compare", f"beam={model},search=prefix-beam,beam=4", "--compare", f"bad={model},search=rescoring"]
     code, _, err = run(

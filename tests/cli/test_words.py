@@ -41,11 +41,11 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
         ["transcribe", "a.wav", "--bundle", "ftp://host/bundle"],
         ["transcribe", "--manifest", f"a.json,{AWAY}", "--bundle", "demo-asr"],
         ["evaluate", "--wavscp", AWAY, "--trans", "text", "--url", "grpc://localhost:1"],
-        ["embed", "--wavscp", "wav.scp", "--bundle", "demo-speaker", "--output-directory", AWAY],
+        ["embed", "--wavscp", "wav.scp", "--bundle", "demo-speaker", "--output", AWAY],
         ["score", "--trials", AWAY, "--embeddings", "x.scp"],
         ["enroll", "anna", "a.wav", "--store", "gs://bucket/voices"],
         ["verify", "a.wav", AWAY],
-        ["bench", "sweep", "--bundle", "demo-asr", "--json", AWAY],
+        ["bench", "sweep", "--bundle", "demo-asr", "--report", AWAY],
     ],
 )
 def test_a_path_with_a_scheme_is_refused_where_no_bundle_or_repository_may_be(
@@ -68,7 +68,7 @@ def test_addresses_of_servers_stay_addresses():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--triton", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
+    [["--url", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
 )
 def test_the_gateway_takes_addresses(arguments: list[str]):
     code, out, err = run("gateway", "--new-key", "anna", *arguments)

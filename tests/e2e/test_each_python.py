@@ -146,7 +146,7 @@ def test_the_gateway_answers(installed: Installed, server: TritonServer, recordi
     command = [
         installed.python.parent / "tritone",
         "gateway",
-        "--triton",
+        "--url",
         f"http://{server.http_address}",
         "--port",
         "0",

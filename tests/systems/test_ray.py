@@ -78,8 +78,8 @@ def test_a_killed_command_continues_to_the_archives_of_an_undisturbed_one(
 ):
     speaker = write_toy_speaker(tmp_path / "speaker")
     arguments = ["embed", "--bundle", speaker, "--wavscp", recordings / "wav.scp", "--threads", "1"]
-    assert run(*arguments, "--output-directory", "alone", where=tmp_path).returncode == 1
-    on_ray = [*arguments, "--output-directory", "alone", "--ray", cluster.address]
+    assert run(*arguments, "--output", "alone", where=tmp_path).returncode == 1
+    on_ray = [*arguments, "--output", "alone", "--ray", cluster.address]
     (tmp_path / "ray").mkdir()
     ark = tmp_path / "ray" / "alone" / "xvector_000.ark"
     with subprocess.Popen(

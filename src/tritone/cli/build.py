@@ -20,7 +20,7 @@ from tritone.repository.generic import Platform
 from tritone.repository.memory import facts
 from tritone.repository.push import push
 from tritone.repository.serving import ServingOptions
-from tritone.search.options import used_by
+from tritone.search.options import MODEL_PARAMETERS, used_by
 from tritone.server.installation import find_installation
 from tritone.server.layout import Acoustic, Layout, ensemble_options
 from tritone.server.trial import try_to_load
@@ -132,7 +132,7 @@ def build(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    idle = [f"--{name}" for name in ("lm", "hotwords") if getattr(options, name)]
+    idle = [MODEL_PARAMETERS[name].flag for name in ("lm", "hotwords") if getattr(options, name)]
     if idle and options.search == "greedy":
         typer.echo(
             f"note: greedy search does not look at {' and '.join(idle)}; requests that ask for another search will. "

@@ -27,7 +27,7 @@ SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second wou
 @takes_option_classes()
 def embed(
     *,
-    output_directory: Annotated[
+    output: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; created if missing."),
     ],
@@ -75,7 +75,7 @@ def embed(
         result = embed_corpus(
             [Recording(id=each.id, path=recordings.path_of(each)) for each in utterances],
             system,
-            output_directory,
+            output,
             shard_size=shard_size,
             force=force,
             progress=show,

@@ -77,7 +77,7 @@ def evaluate(
         ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="RESULT.json", help="Compare with the first system of an earlier --json.")
+        Path | None, typer.Option(metavar="FILE.json", help="Compare with the first system of an earlier --report.")
     ] = None,
     max_wer_increase: Annotated[
         float | None,
@@ -108,13 +108,17 @@ def evaluate(
     normalization: Normalization,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals, in percent.")] = 95.0,
     worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
-    json: Annotated[Path | None, typer.Option(help="Write everything as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with aligned texts and audio.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write everything as JSON; what --baseline reads.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page with aligned texts and audio.")
+    ] = None,
     audio_budget_mb: Annotated[
         float, typer.Option(min=0, help="With --html: limit on the audio in the page; most errors first.")
     ] = DEFAULT_AUDIO_BUDGET_MB,
     journal: Annotated[
-        Path | None, typer.Option(help="File for results as they arrive; beside --json or --html if not given.")
+        Path | None, typer.Option(help="File for results as they arrive; beside --report or --html if not given.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the journal; failed recordings are tried again.")
@@ -127,9 +131,9 @@ def evaluate(
     recognised and no limit was exceeded; 130 after Ctrl-C, with a report on the finished part.
     """
     manifests = recordings.manifests_of(manifest)
-    check_outputs((json, html, journal), (wavscp, trans, *manifests, baseline))
+    check_outputs((report, html, journal), (wavscp, trans, *manifests, baseline))
     if journal is None:
-        journal = _beside(json or html)
+        journal = _beside(report or html)
     for wrong, complaint in (
         (url is None and bundle is None and not compared, WHO),
         (url is not None and bundle is not None, "give --url or --bundle, not both; --compare takes any number"),
@@ -157,7 +161,7 @@ def evaluate(
             "give the recordings: --wavscp with --trans, or --manifest, or --data-dir alone",
         ),
         (wavscp is not None and trans is None, "--wavscp needs --trans, the references"),
-        (resume and journal is None, "--resume needs --journal, or --json or --html, beside which the journal is"),
+        (resume and journal is None, "--resume needs --journal, or --report or --html, beside which the journal is"),
     ):
         if wrong:
             raise typer.BadParameter(complaint)
@@ -196,7 +200,7 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if max_wer_increase is not None and before is None and len(systems) < 2:
-        raise typer.BadParameter("--max-wer-increase needs a baseline: --baseline RESULT.json, or a second system")
+        raise typer.BadParameter("--max-wer-increase needs a baseline: --baseline FILE.json, or a second system")
     if before is not None and before.name in [system.name for system in systems]:
         raise typer.BadParameter(f"{before.name} is what the baseline is called; give the system another NAME=...")
 
@@ -214,18 +218,18 @@ def evaluate(
     stamp = stamp.of_server(", ".join(servers))
     many = "1 utterance" if len(utterances) == 1 else f"{len(utterances)} utterances"
     title = f"{' · '.join(each.name for each in evaluations)} on {many}"
-    report = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
-    comparison = compare(report.compared) if len(report.compared) > 1 else None
+    found = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
+    comparison = compare(found.compared) if len(found.compared) > 1 else None
     # Files first: a table that nobody reads any more (| head) must not cost them.
-    if json is not None:
-        report.save(json, [] if comparison is None else comparison.to_dict())
-        printer.say(f"wrote {json}")
+    if report is not None:
+        found.save(report, [] if comparison is None else comparison.to_dict())
+        printer.say(f"wrote {report}")
     if html is not None:
-        write_page(report, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
+        write_page(found, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
         printer.say(f"wrote {html}")
     printer.show(evaluations, comparison, worst)
     again = "" if journal is None else "; --resume tries them again"
-    if not report.complete:
+    if not found.complete:
         printer.say(f"interrupted{again and '; --resume goes on with the rest'}")
         raise typer.Exit(INTERRUPTED)
     problems = [] if failure is None else [str(failure)]

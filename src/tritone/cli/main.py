@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from tritone.cli.shared.help import App
+from tritone.cli.shared.renamed import with_new_names
 from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
@@ -67,6 +68,7 @@ class Commands(TyperGroup):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
+            rest = with_new_names(name, command, rest)
             check_words(command, rest)
         return name, command, rest
 

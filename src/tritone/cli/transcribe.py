@@ -86,8 +86,8 @@ def transcribe(
     ] = False,
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="With --url and --streaming: begin streams that their server lost anew.")
+    reconnect: Annotated[
+        bool, typer.Option("--reconnect", help="With --url and --streaming: begin streams that their server lost anew.")
     ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
@@ -123,11 +123,11 @@ def transcribe(
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
     on_ray.check(where.what, streaming=streaming)
-    if resume and where.url is None:
-        raise typer.BadParameter("--resume goes with --url")
+    if reconnect and where.url is None:
+        raise typer.BadParameter("--reconnect goes with --url")
     needing = (
         ("--realtime", realtime),
-        ("--resume", resume),
+        ("--reconnect", reconnect),
         ("--chunk-size", chunk_size),
         ("--left-chunks", left_chunks),
     )
@@ -177,7 +177,7 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, resume)
+        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, reconnect)
         system = stack.enter_context(closing(system))
         if labels.speakers:
             system = stack.enter_context(labels.added_to(system, where))
@@ -291,7 +291,7 @@ def _open(
     own: Mapping[str, Any],
     decoding: Mapping[str, Any],
     timed: Mapping[str, Any],
-    resume: bool,
+    reconnect: bool,
 ) -> "System[TranscriptResult]":
     """The server, or the bundle here or on a cluster.
 
@@ -312,7 +312,7 @@ def _open(
             concurrency=1 if playback else where.concurrency,
             details=details,
             search={**search, **decoding},
-            resume=resume,
+            resume=reconnect,
             vad=own["vad"],
         )
     except ValueError as error:

@@ -148,7 +148,7 @@ def bench(
 def compare(
     before: Annotated[Path, typer.Argument(metavar="A.json", help="The report to compare with.")],
     after: Annotated[Path, typer.Argument(metavar="B.json", help="The report that is compared.")],
-    html: Annotated[Path | None, typer.Option(help="Write the comparison as a page.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the comparison as a page.")] = None,
     max_slowdown: Annotated[
         str | None,
         typer.Option(metavar="PERCENT", help="Fail if B has less throughput or a higher p95 by more than this: 10%."),

@@ -165,13 +165,13 @@ class Outputs:
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
     ] = None
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None
-    csv: Annotated[Path | None, typer.Option(help="Write the figures as CSV.")] = None
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the report as JSON.")] = None
+    csv: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write the figures as CSV.")] = None
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None
 
     def check(self) -> None:
         """Report now, not after the measurement, what cannot be written. The folder is made: nothing less is sure."""
-        for file in filter(None, (self.json, self.csv)):
+        for file in filter(None, (self.report, self.csv)):
             check_file(file)
         folder = self.output
         if folder is not None:
@@ -186,7 +186,7 @@ class Outputs:
 
     def write(self, report: Report) -> None:
         """Write what was asked for; raises `InputError` if it cannot be written."""
-        written = [str(file) for file in (self.json, self.csv) if file is not None]
+        written = [str(file) for file in (self.report, self.csv) if file is not None]
         try:
             if self.json is not None:
                 report.save(self.json)
@@ -214,7 +214,7 @@ class Outputs:
         return next((Report.read(file) for file in self._reports() if file.exists()), None)
 
     def _reports(self) -> list[Path]:
-        return [file for file in (self.json, self.output and self.output / REPORT) if file is not None]
+        return [file for file in (self.report, self.output and self.output / REPORT) if file is not None]
 
 
 def check_file(file: Path) -> None:

@@ -63,7 +63,8 @@ def sweep(
     method: LoadOptions,
     outputs: Outputs,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the report of --output or --json; failed points are tried again.")
+        bool,
+        typer.Option("--resume", help="Continue the report of --output or --report; what failed is tried again."),
     ] = False,
 ) -> None:
     """Find the best way to serve a bundle.
@@ -78,8 +79,8 @@ def sweep(
         raise typer.BadParameter("--batching is for whole utterances; a stream sends one chunk at a time")
     if loads and load.max_load is not None:
         raise typer.BadParameter("--max-streams is for a search; these loads are given")
-    if resume and outputs.json is None and outputs.output is None:
-        raise typer.BadParameter("--resume needs --output or --json, which hold the earlier report")
+    if resume and outputs.report is None and outputs.output is None:
+        raise typer.BadParameter("--resume needs --output or --report, which hold the earlier report")
     named = {
         "instances": instances,
         "max_batch_size": max_batch_size,

@@ -36,7 +36,7 @@ class GenericFlags:
         typer.Option(metavar="NAME=SIZES", help="What clients see in place of the graph's shape, like image=784."),
     ] = None
     layout: Annotated[
-        list[str] | None, typer.Option("--format", metavar="[NAME=]FORMAT", help="Axes of an image: nhwc or nchw.")
+        list[str] | None, typer.Option("--axes", metavar="[NAME=]AXES", help="Axes of an image: nhwc or nchw.")
     ] = None
     labels: Annotated[
         list[str] | None,

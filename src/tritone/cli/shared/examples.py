@@ -114,7 +114,7 @@ EXAMPLES = {
         "tritone serve demo-asr --gateway",
     ),
     "gateway": (
-        "tritone gateway --triton localhost:8000",
+        "tritone gateway --url localhost:8000",
         "tritone gateway --port 8080 --page --riva-port 50051",
     ),
     "models list": (
@@ -154,8 +154,8 @@ EXAMPLES = {
         "tritone diarize meeting.wav --format rttm --output meeting.rttm",
     ),
     "embed": (
-        "tritone embed --wavscp wav.scp --model demo-speaker --output-directory vectors",
-        "tritone embed --data-dir voices --url localhost:8001 --output-directory vectors",
+        "tritone embed --wavscp wav.scp --model demo-speaker --output vectors",
+        "tritone embed --data-dir voices --url localhost:8001 --output vectors",
     ),
     "evaluate": (
         "tritone evaluate --bundle demo-asr --wavscp wav.scp --trans text",

@@ -15,7 +15,7 @@ Hotwords = Annotated[
 def check_used(names: Iterable[str], mode: SearchMode) -> None:
     """Make sure that a search of this mode looks at all these options; raises `typer.BadParameter` if it does not."""
     if idle := idle_options(names, mode):
-        flags = ", ".join(MODEL_PARAMETERS[name].flag for name in idle)
+        flags = ", ".join((MODEL_PARAMETERS | PARAMETERS)[name].flag for name in idle)
         raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {used_by(idle)}")
 
 

@@ -9,7 +9,7 @@ from tritone.paths import ADDRESS, not_supported
 from tritone.storage.address import SCHEMES
 
 # All other options that take text with :// in it take paths.
-TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--triton", "--cors", "--traces")
+TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--cors", "--traces")
 TAKE_BUNDLES = "--bundle"
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE", "WHAT")  # metavars of parameters that may be s3://... begin so
 TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...

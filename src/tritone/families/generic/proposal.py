@@ -137,7 +137,7 @@ def propose(facts: GraphFacts, options: TensorOptions, run: Run | None, *, name:
         key: _numbers(value, "--reshape") for key, value in _pairs(options.reshape, "--reshape", shapes).items()
     }
     inputs = [each for each in facts.inputs if each.name not in own]
-    layouts = _pairs(options.layout, "--format", [each.name for each in inputs])
+    layouts = _pairs(options.layout, "--axes", [each.name for each in inputs])
     labels = _labels(options.labels, [each.name for each in facts.outputs])
     files = {
         path: f"labels{f'-{index}' if index else ''}.txt" for index, path in enumerate(dict.fromkeys(labels.values()))
