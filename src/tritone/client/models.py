@@ -49,6 +49,7 @@ class ModelInfo:
     max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
+    searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
@@ -169,6 +170,7 @@ class ModelInfo:
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
+            searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.

@@ -178,6 +178,7 @@ def model_config(
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)
     audio = {each.name for each in inputs} - {PCM}
+    settings = settings_of(mode, options, kind, sample_rate=sample_rate, files=files)
     config = pb.ModelConfig(
         name=name,
         backend="python",
@@ -186,7 +187,7 @@ def model_config(
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=[options.usual_instances.group()],
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
+        parameters=parameters_of(replace(settings, searches=",".join(kind.searches(bundle))), kind),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))
