@@ -6,6 +6,7 @@ from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
 
+TENSORS = "tensors"  # the `output` of targets and measurements of models that are not speech
 MAX_PROCESSES = 16
 LEAST_TICK_S = 0.1  # between reports, unless `tick_s` is less
 WINDOWS_LONGER = 5.0  # times its length that a window with few requests may last
