@@ -45,7 +45,7 @@ class System(Protocol):
         """Losses of masked features; the one named "loss" is minimised, the others are logged."""
 
     def modes(self) -> dict[str, Transcriber]:
-        """Greedy transcription by the model as it is, with full context ("full") and, if it streams, in chunks ("chunk")."""
+        """Greedy transcription by the model as it is, with full context ("full") and maybe in chunks ("chunk")."""
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write the files that an export wants, with these weights in place of the model's."""

@@ -1,4 +1,4 @@
-"""QuartzNet's recipe on invented recordings: its network is the exported one, and a run leaves what the export reads."""
+"""QuartzNet's recipe on invented recordings: the network is the exported one, and the export reads its files."""
 
 import copy
 import json
