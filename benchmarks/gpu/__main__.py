@@ -276,7 +276,7 @@ def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: Mapping[str, floa
 
 
 def served(bench: Bench, names: Sequence[str]) -> None:
-    """The loads of some parts, all models of which are served together, with CUDA's Multi-Process Service after it."""
+    """The loads of some parts, all models of a runtime served together; then with CUDA's Multi-Process Service."""
     loads = [
         (name, load)
         for name in names
@@ -286,10 +286,13 @@ def served(bench: Bench, names: Sequence[str]) -> None:
     for mps in (False, True):
         if "loads" in bench.without or (mps and not bench.device.startswith("cuda")):
             return
-        try:
-            _served_together(bench, [each for each in loads if each[1].mps == mps], mps)
-        except (TritoneError, RuntimeError, OSError) as error:
-            bench.results.note(names[0], f"{'with MPS: ' if mps else ''}{type(error).__name__}: {error}"[-3000:])
+        for runtime in dict.fromkeys(load.runtime for _, load in loads):  # what one cannot load costs no other
+            try:
+                chosen = [each for each in loads if each[1].mps == mps and each[1].runtime == runtime]
+                _served_together(bench, chosen, mps)
+            except (TritoneError, RuntimeError, OSError) as error:
+                told = f"{runtime}{', with MPS' if mps else ''}: {type(error).__name__}: {error}"
+                bench.results.note(names[0], told[-3000:])
 
 
 def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool) -> None:
