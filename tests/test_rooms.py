@@ -38,7 +38,7 @@ ROOMS = re.findall(
 OWNERS = {
     "torch": {"families", "runtime", "search"},  # of search only `device/`, see below
     "triton": {"search"},
-    "onnx": {"families", "tensorrt"},
+    "onnx": {"families", "runtime", "tensorrt"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime", "families"},  # of families only `convert/`, for its converters, see below
     "triton_python_backend_utils": {"backend"},

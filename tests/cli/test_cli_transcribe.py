@@ -270,7 +270,7 @@ def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path],
     ]
     for wrong, complaint in (
         ([listed], f"{listed} is a list of recordings and no audio; give it as --wavscp {listed}"),
-        (["list.jsonl"], "give it as --manifest list.jsonl"),
+        (["out.json"], "there is no out.json. A list of recordings is given as --manifest FILE; --json takes none"),
         (["--wavscp", listed, "--manifest", "a.json"], "give either --wavscp or --manifest"),
         ([speech[0], "--wavscp", listed], "stand in place of files"),
     ):

@@ -40,7 +40,7 @@ class GatewayOptions:
     vad_model: str = option("", "Model that finds speech in live streams.")
     chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
     ping_s: float = option(
-        10.0, "Seconds between pings of WebSockets, and for their answer; clients without one are given up."
+        10.0, "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."
     )
     drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()

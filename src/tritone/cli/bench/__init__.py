@@ -25,7 +25,7 @@ from tritone.loadtest.pages.compare import compare as compare_reports
 from tritone.loadtest.pages.gate import complaints, slowdowns
 from tritone.loadtest.pages.page import tables_of
 from tritone.loadtest.plans.build_options import short, text_of
-from tritone.loadtest.plans.generator import Generator, find_target, point_duration, ramp_duration
+from tritone.loadtest.plans.generator import Generator, content_of, find_target, point_duration, ramp_duration
 from tritone.loadtest.plans.perf_input import DEFAULT_CHUNK_S, write_inputs
 from tritone.loadtest.plans.plan import Plan, parse_numbers
 from tritone.loadtest.plans.run import Header, Measure, run_plan, run_ramp
@@ -82,6 +82,7 @@ def bench(
 
     Sends load and reports throughput, latency, what the server did, and the word error rate of the same run. Prints a
     table; --output writes a page with plots. Without --rate and --streaming a number of requests is kept in flight.
+    A model that is not speech is sent the samples of --input, or one made of the shapes that it declares.
     Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on the finished part.
     """
     if context.invoked_subcommand is not None:
@@ -98,6 +99,8 @@ def bench(
     if load.max_load is not None and not ramp:
         raise typer.BadParameter("--max-streams goes with --ramp; otherwise give the loads themselves")
     sent = audio.read(method.seed)
+    if load.streaming and sent.inputs:
+        raise typer.BadParameter("--input is for requests; --streaming sends audio")
     limit = limits.limit(sent)
     plan = _plan(load, sent.kinds)
     asked = {
@@ -125,8 +128,13 @@ def bench(
                 method = replace(method, metrics_url=method.metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, protocol, key, connection, name, load.streaming, asked))
-            measure: Measure = Generator(target, sent, method, screen.window)
+            has_inputs = bool(sent.inputs)
+            target = stack.enter_context(
+                _target(url, protocol, key, connection, name, load.streaming, asked, has_inputs)
+            )
+            content = content_of(target, sent)
+            plan = replace(plan, audio=content.kinds)
+            measure: Measure = Generator(target, content, method, screen.window)
             where = f"{what} served for the measurement" if what else str(target.endpoint)
             header = Header(
                 stamp=Stamp.here().of_server(f"model {target.model}, {where}"),
@@ -185,7 +193,7 @@ def compare(
 
 
 @app.command()
-@takes_option_classes(leave_out=("trans",))
+@takes_option_classes(leave_out=("trans", "inputs"))
 def input(
     audio: AudioChoice,
     output: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the files.")],
@@ -255,13 +263,14 @@ def _target(
     model: str | None,
     streaming: bool,
     parameters: Mapping[str, str],
+    has_inputs: bool,
 ) -> Iterator[Target]:
     try:
         client = connection.client(url, protocol=protocol, **({} if key is None else {"key": key}))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:
-        yield find_target(client, model, streaming=streaming, parameters=parameters)
+        yield find_target(client, model, streaming=streaming, parameters=parameters, has_inputs=has_inputs)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -47,7 +47,9 @@ class LoadChoice:
     arrivals: Annotated[
         Arrivals | None, typer.Option(help="With --rate: poisson (as from many users, the default) or constant.")
     ] = None
-    batch_size: Annotated[str, typer.Option(metavar="LIST", help="Utterances in one request, e.g. 1,8.")] = "1"
+    batch_size: Annotated[
+        str, typer.Option(metavar="LIST", help="Utterances, or samples of --input, in one request: 1,8.")
+    ] = "1"
     streaming: Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")] = False
     streams: Annotated[str | None, typer.Option(metavar="LOADS", help="Streams open at once, e.g. 50,100,200.")] = None
     max_load: Annotated[
@@ -137,6 +139,13 @@ class AudioChoice:
     trans: Annotated[
         Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line, for the WER.")
     ] = None
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            help="Of any model: a sample to send (.json, .bin, .npz), or a folder of them; repeatable.",
+        ),
+    ] = None
     manifest: recordings.Manifests = None
     data_dir: recordings.DataDir = None
 
@@ -151,6 +160,10 @@ class AudioChoice:
         if self.audio and self.data_dir is not None:
             raise typer.BadParameter("--data-dir goes with --wavscp or --manifest, or alone; --audio takes folders")
         given += ["--data-dir"] if self.data_dir is not None else []
+        if self.inputs:
+            if given or self.seconds is not None or self.lengths:
+                raise typer.BadParameter("--input sends samples of a model's own inputs; leave options of audio out")
+            return Audio(inputs=self.inputs, seed=seed)
         specs: list[str] = []
         try:
             if self.audio or not given:
@@ -165,7 +178,8 @@ class AudioChoice:
                 )
             specs = [f"{number:g}" for number in parse_numbers(self.seconds)] if self.seconds is not None else []
             specs += self.lengths or []
-            return Audio(lengths=specs or ([] if given else [DEFAULT_SECONDS]), utterances=utterances, seed=seed)
+            lengths = specs or ([] if given else [DEFAULT_SECONDS])
+            return Audio(lengths=lengths, utterances=utterances, seed=seed, is_default=not (specs or given))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         except InputError as error:

@@ -41,7 +41,7 @@ PANELS = {
         "--alias",
     ),
     "Load": (
-        "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
+        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
         "--percentile", "--max-wer", "--batching", "--vary", "--build",
     ),
     "Search": (

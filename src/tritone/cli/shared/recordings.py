@@ -154,5 +154,9 @@ def check_no_list(files: Sequence[str]) -> None:
     for path in files:
         suffix = Path(path).suffix.lower()
         option = "--wavscp" if suffix == ".scp" else "--manifest" if suffix in (".json", ".jsonl") else None
+        if option is not None and "://" not in path and not Path(path).exists():
+            raise typer.BadParameter(
+                f"there is no {path}. A list of recordings is given as {option} FILE; --json takes none, --output does"
+            )
         if option is not None:
             raise typer.BadParameter(f"{path} is a list of recordings and no audio; give it as {option} {path}")

@@ -61,7 +61,9 @@ class Where:
     device: Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")] = None
     runtime: Annotated[
         str | None,
-        typer.Option(help="Without --url: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
+        typer.Option(
+            help="Without --url: onnxruntime, torch, torchscript or tensorrt; the first that runs here if not given."
+        ),
     ] = None
     precision: Annotated[
         str | None, typer.Option(help="Without --url: fp32, fp16, bf16 or int8; the one that suits if not given.")

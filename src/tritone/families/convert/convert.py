@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import onnx
 
-from tritone.errors import BundleError, ExportError
+from tritone.errors import ExportError
 from tritone.families.convert.calls import Call, InputFiles, cast, merged
 from tritone.families.convert.drift import OutputDrift, compare
 from tritone.families.convert.fixed import fix_shapes
@@ -24,7 +24,7 @@ from tritone.families.convert.reference import ReferenceGraph
 from tritone.families.convert.samples import samples
 from tritone.families.onnx.forms import constants_as_weights
 from tritone.families.onnx.source import read_source
-from tritone.runtime import Graph, open_graph
+from tritone.families.onnx.trial import opened as open_onnx
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.shapes import Shapes
 
@@ -104,7 +104,7 @@ def convert_onnx(
         progress(f"opset {before} to {opset}")
         model = to_opset(model, opset)
     with tempfile.TemporaryDirectory(prefix=".tritone-convert-", dir=output.parent) as folder:
-        original = _opened(source)
+        original = open_onnx(source)
         if target is not None:
             if (needed := NEEDED[target]) > opset_of(model):
                 progress(f"opset {opset_of(model)} to {needed}, which {target} is written in")
@@ -116,7 +116,7 @@ def convert_onnx(
             model = to_opset(model, opset)
         _check(model, source)
         written = _written(model, Path(folder) / output.name)
-        opened = _opened(written[0])
+        opened = open_onnx(written[0])
         specs = merged(original.inputs, opened.inputs)
         calls = list(inputs.calls(specs)) if inputs else samples(original, specs)
         exact = _reference(written[0], calls[0]) if target == "fp16" and calls else None
@@ -217,13 +217,6 @@ def _written(model: onnx.ModelProto, path: Path) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     return [path, *inspect(path).weights]
-
-
-def _opened(path: Path) -> Graph:
-    try:
-        return open_graph(path)
-    except BundleError as error:
-        raise ExportError(str(error)) from error
 
 
 def _reference(path: Path, call: Call) -> ReferenceGraph | None:

@@ -410,14 +410,14 @@ def _transducer(whole: Section, decoder: Section) -> TransducerConfig:
     hidden = prednet.whole("pred_hidden", least=1)
     if prednet.whole("rnn_hidden_size", -1) not in (-1, 0, hidden):
         raise ExportError("decoder.prednet.rnn_hidden_size: an LSTM with a projection cannot be read")
-    decoding = whole.section("decoding") if whole.get("decoding", None) is not None else Section("decoding", {})
+    decoding = whole.part("decoding")
     durations = _durations(decoding)
     if (extra := joint.whole("num_extra_outputs", 0)) != len(durations):
         raise ExportError(
             f"joint.num_extra_outputs is {extra}, but decoding.durations has {len(durations)}: only RNNT models (none) "
             "and TDT models (one output for each duration) can be read"
         )
-    greedy = decoding.section("greedy") if decoding.get("greedy", None) is not None else Section("greedy", {})
+    greedy = decoding.part("greedy")
     symbols = greedy.get("max_symbols", None)  # upstream's name of today; of old greedy.max_symbols_per_step
     symbols = greedy.get("max_symbols_per_step", None) if symbols is None else symbols
     if symbols is not None and (isinstance(symbols, bool) or not isinstance(symbols, int) or symbols < 1):

@@ -25,6 +25,8 @@ from tritone.families.wenet.layers import (
 class GlobalCmvn(nn.Module):
     """(x - mean) * istd per feature bin; both are buffers of the checkpoint."""
 
+    in_float32 = True  # as features are
+
     mean: Tensor
     istd: Tensor
 
