@@ -109,7 +109,7 @@ def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
 
 def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -> None:
     assert {other for _, room, other in edges() if room == "families" and other in ROOMS} <= {
-        *("families", "bundle", "audio", "runtime", "corpus", "pipelines")
+        *("families", "bundle", "audio", "runtime", "corpus", "pipelines", "options")
     }
     assert {room for _, room, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 
