@@ -48,7 +48,7 @@ NVIDIA's figures, one T4, fp16, best concurrency, inferences a second of TensorR
 
 SHERPA = """
 sherpa's document names this table, a transducer of 80 M parameters in float32 at 5, 8 and 10 s on one T4, and has no
-figures in it. The icefall conformer of 12 x 512 has that size."""
+figures in it. The icefall conformer of 12 x 512 has about that size."""
 
 
 class Found:
@@ -641,6 +641,8 @@ def _published_streams(found: Found, folder: Path) -> str:
         Column("t4_p99_ms", "T4: p99 (ms)", digits=0),
         Column("p99_ms", "here: p99 (ms)", digits=1),
         Column("final_p95_ms", "here: final p95 (ms)", digits=1),
+        Column("generator_cores", "generator (cores)", digits=2),
+        Column("generator_processes", "in processes", digits=0),
         Column("failed", "errors", digits=0),
     ]
     told = (

@@ -365,7 +365,7 @@ PARTS: dict[str, Part] = {
     "published-jasper": Part(
         title="Jasper 10x5dr, served",
         compiled=tuple(
-            Compiled(model="jasper-runtimes", sizes=f"8x{seconds:g}", precision=precision, fixed=True)
+            Compiled(model="jasper-runtimes", sizes=f"1x{seconds:g},8x{seconds:g}", precision=precision, fixed=True)
             for precision in HALF_AND_FULL
             for seconds in NVIDIA_S
         ),

@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.audio import workload
-from benchmarks.gpu.served import STREAM_TIMEOUT_S, WARM_UP_S, Server, target_of
+from benchmarks.gpu.served import STREAM_TIMEOUT_S, Server, target_of
 from tritone.client import AsyncClient
 from tritone.errors import TritoneError
 
 AUDIO = "10"  # seconds of a stream
 STREAMS_OF_A_PROCESS = 8  # of the generator, which then is not what is measured
+WARM_UP_S = 3.0  # in which the first streams end, too
 READY_S = 60.0  # until every process of the generator is
 Answered = tuple[float, float, bool]  # when, after how many seconds, whether the stream ended with it
+Played = tuple[list[Answered], Counter[str], float]  # answers of the measured time, all errors, cores in use
 
 
 def closed_streams(
@@ -41,8 +43,8 @@ def closed_streams(
     together = spawn.Barrier(processes)
     with ProcessPoolExecutor(processes, spawn, initializer=_begin_together, initargs=(together,)) as pool:
         played = list(pool.map(_play, shares))
-    answered = [each for found, _ in played for each in found]
-    errors = sum((counted for _, counted in played), Counter[str]())
+    answered = [each for found, _, _ in played for each in found]
+    errors = sum((counted for _, counted, _ in played), Counter[str]())
     waits = 1000 * np.array([wait for _, wait, _ in answered])
     finals = 1000 * np.array([wait for _, wait, is_last in answered if is_last])
     row: dict[str, Any] = {
@@ -56,6 +58,8 @@ def closed_streams(
         "errors": dict(errors),
         "answers_s": len(answered) / seconds,
         "rtfx": len(answered) / seconds * chunk_ms / 1000,
+        "generator_cores": sum(cores for *_, cores in played),
+        "generator_processes": processes,
         "notes": [],
     }
     if len(waits):
@@ -74,13 +78,13 @@ def _begin_together(barrier: Barrier) -> None:
     _together = barrier
 
 
-def _play(share: tuple[str, str, int, int, float, bool, float]) -> tuple[list[Answered], Counter[str]]:
+def _play(share: tuple[str, str, int, int, float, bool, float]) -> Played:
     return asyncio.run(_play_all(*share))
 
 
 async def _play_all(
     grpc: str, model: str, streams: int, index: int, chunk_ms: float, as_int16: bool, seconds: float
-) -> tuple[list[Answered], Counter[str]]:
+) -> Played:
     answered: list[Answered] = []
     errors: Counter[str] = Counter()
     async with AsyncClient(f"grpc://{grpc}", timeout_s=STREAM_TIMEOUT_S) as client:
@@ -91,6 +95,7 @@ async def _play_all(
         size = round(rate * chunk_ms / 1000)
         assert _together is not None
         await asyncio.to_thread(_together.wait, READY_S)
+        spent_s = time.process_time()
         begin = time.time() + WARM_UP_S
         end = begin + seconds
 
@@ -113,4 +118,5 @@ async def _play_all(
                     errors[f"{type(error).__name__}: {error}"[:200]] += 1
 
         await asyncio.gather(*(speak(number) for number in range(streams)))
-    return [each for each in answered if begin <= each[0] < end], errors
+        cores = (time.process_time() - spent_s) / (time.time() - begin + WARM_UP_S)
+    return [each for each in answered if begin <= each[0] < end], errors, cores
