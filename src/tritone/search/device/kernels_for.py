@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tritone.search.device import ctc
+from tritone.search.device import attending, ctc
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 from tritone.search.device.stateless import StatelessWeights
@@ -32,6 +32,14 @@ def kernels_for(device: str) -> Any:
     if torch.device(device).type != "cuda":
         return None
     return tried("kernels", fault_of, device, "transducers are searched in more, smaller steps")
+
+
+@cache
+def attending_for(device: str) -> Any:
+    """The module `attending_kernels` if its kernels can be used; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
 
 
 @cache
@@ -156,6 +164,30 @@ def fault_of(kernels: Any, device: str) -> str:
     for name, (expected, found) in {"greedy": greedy, "modified beam": beam}.items():
         if not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(expected, found, strict=True)):
             return f"its kernel for {name} search finds other tokens than torch"
+    return ""
+
+
+def fault_of_attending(kernels: Any, device: str) -> str:
+    """What the kernels for single tokens attend to otherwise than torch does; empty if nothing."""
+    random = torch.Generator().manual_seed(0)
+    heads, context = 3, 150
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random).to(device)
+
+    qkv, query = drawn(ROWS, 3 * heads * DIM), drawn(ROWS, heads * DIM)
+    own, audio = drawn(2, ROWS + 1, heads, context, DIM), drawn(2, ROWS, heads, MANY_FRAMES, DIM)
+    origin = torch.full((ROWS, context), ROWS, device=device)  # a row that nobody writes to
+    position, window = torch.tensor([context - 1, 0, 70], device=device), torch.tensor([2, 0, 1], device=device)
+    with torch.inference_mode():
+        for rows in (ROWS, 1):
+            expected, found = (
+                (made.attend_text(qkv[:rows], *kept, origin, position[:rows]), *kept)
+                for made, kept in ((attending.Plain(), own.clone()), (kernels, own.clone()))
+            )
+            heard = [made.attend_audio(query[:rows], *audio, window[:rows]) for made in (attending.Plain(), kernels)]
+            if not all(torch.allclose(a, b, atol=1e-4) for a, b in (*zip(expected, found, strict=True), heard)):
+                return "its kernels for attention of single tokens find something else than torch"
     return ""
 
 
