@@ -6,8 +6,10 @@ What a recording asks of the network, one thing after the other, is its course (
 together. What a recording gives does not depend on those that are decoded beside it.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,17 +18,32 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.byte_level import ByteLevelBpe
 from tritone.bundle.manifest import Whisper
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
+from tritone.pipelines.graphs.choice import choose, open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import prepared, values, with_options
-from tritone.pipelines.whisper.course import Model, Transcribing
-from tritone.pipelines.whisper.network import Network
+from tritone.pipelines.whisper.course import Course, Model, Transcribing
+from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
 from tritone.pipelines.whisper.together import Together
 from tritone.transcript import Transcript
 
+if TYPE_CHECKING:
+    from tritone.pipelines.whisper.engine import Engine
+
+LOGGER = logging.getLogger(__name__)
 DEFAULT_MAX_AUDIO_S = 300.0
 MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
+
+
+def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
+    """Why texts of a bundle cannot be written by the engine; None if they can."""
+    runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}  # type: ignore[arg-type]
+    if runtimes != {"torch"}:
+        return f"its graphs are for {', '.join(sorted(runtimes))}; export it for runtime torch"
+    if bundle.manifest.whisper is None or bundle.manifest.whisper.encoder_heads is None:
+        return "its manifest does not have encoder_heads; export it again"
+    return None
 
 
 class WhisperPipeline:
@@ -39,6 +56,7 @@ class WhisperPipeline:
         placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         options: DecodingOptions | None = None,
+        on_device: bool | None = None,
     ) -> None:
         """Open the graphs of a bundle.
 
@@ -46,6 +64,8 @@ class WhisperPipeline:
             placement: which graphs are run, and where.
             max_audio_s: the longest recording that callers let through, in seconds.
             options: how to transcribe where a call asks for nothing else.
+            on_device: whether texts are written by the engine (`engine.py`), which takes programs of torch; None: on a
+                GPU, where it can be.
 
         Raises:
             BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest.
@@ -62,12 +82,28 @@ class WhisperPipeline:
         self.frame_shift = bundle.manifest.features.frame_shift
         self.max_audio_s = max_audio_s
         self.bpe = ByteLevelBpe(bundle.vocabulary.tokens)
-        self.network = Network(bundle, placement, self.special)
         self.model = Model(self.special, self.bpe, self.sample_rate, self.frame_shift)
         self.work = WorkLog(self.sample_rate)
-        windows = MAX_WINDOWS[placement.device.partition(":")[0]]
-        self._together = Together(self.network, self.work, self.frame_shift, windows)
+        self._features_graph = open_chosen(bundle, "features", placement)[1]
+        self._answers = self._answering(placement, on_device)
         self.options = self.check_options(options or DecodingOptions())
+
+    def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
+        """Who answers what recordings ask."""
+        device = placement.device.partition(":")[0]
+        if on_device or (on_device is None and device != "cpu"):
+            reason = engine_obstacle(self.bundle, placement)
+            if reason is None:
+                from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time to load
+                from tritone.pipelines.whisper.engine import Engine
+
+                opened = open_device(self.bundle, placement)
+                return Engine(opened, self.special, len(self.bundle.vocabulary), self.work, self.frame_shift)
+            if on_device:
+                raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
+            LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
+        network = Network(self.bundle, placement, self.special)
+        return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
 
     def check_options(self, options: DecodingOptions) -> DecodingOptions:
         """The same options, after making sure that the model has what they ask for; raises `InputError`."""
@@ -114,10 +150,15 @@ class WhisperPipeline:
         except ValueError as error:
             raise InputError(f"prompt: {error}") from error
 
-    def _transcribe(self, jobs: Sequence[tuple[Samples, DecodingOptions, list[int]]]) -> list[Transcript]:
-        features = [self.network.features(waveform) for waveform, _, _ in jobs]
-        courses = [
-            Transcribing(self.model, each, options, prompt, len(waveform) / self.sample_rate).course()
-            for each, (waveform, options, prompt) in zip(features, jobs, strict=True)
-        ]
-        return self._together.run(courses, [*map(len, features)])
+    def _transcribe(
+        self, jobs: Sequence[tuple[Samples, DecodingOptions, list[int]]]
+    ) -> Sequence[Transcript | TritoneError]:
+        # Those with the most to do come first, so that calls stay full to the end.
+        order = sorted(range(len(jobs)), key=lambda index: -len(jobs[index][0]))
+        results = self._answers.run(self._course(*jobs[index]) for index in order)
+        found = dict(zip(order, results, strict=True))
+        return [found[index] for index in range(len(jobs))]
+
+    def _course(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
+        features = features_of(self._features_graph, waveform)
+        return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()

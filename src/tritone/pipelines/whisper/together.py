@@ -1,12 +1,10 @@
 """Many recordings together on the host: a window of each at a time, all of them in common calls.
 
 courses  ->  transcripts
-
-Those with the most to do come first, so that calls stay full to the end.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -27,8 +25,9 @@ class Together:
         self._special = network.special
         self._frame_shift, self._max_windows = frame_shift, max_windows
 
-    def run(self, courses: Sequence[Course], frames: Sequence[int]) -> list[Transcript]:
-        """The transcripts; `frames`: of each recording."""
+    def run(self, courses: Iterable[Course]) -> list[Transcript]:
+        """The transcripts."""
+        courses = [*courses]
         found: dict[int, Transcript] = {}
         asks: dict[int, Ask] = {}
 
@@ -39,7 +38,7 @@ class Together:
                 found[index] = end.value
                 asks.pop(index, None)
 
-        for index in sorted(range(len(courses)), key=lambda each: -frames[each]):
+        for index in range(len(courses)):
             go_on(index, None)
         while asks:
             self._advance(list(asks)[: self._max_windows], asks, go_on)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from tritone.runtime.torch.archive import Archive
 from tritone.runtime.torch.cuda import CudaQueue
 
 LOGGER = logging.getLogger(__name__)
+AHEAD = 4  # steps that are launched before the host has read the first of them
 MAX_RECORDED = 256  # of recorded work; more are launched operator by operator
 
 
@@ -60,9 +62,18 @@ class Steps:
         self.device = torch.device("cpu") if index is None else torch.device("cuda", index)
         self._queue = None if index is None else CudaQueue(self.device, priority=priority)
         self._threads = thread_count(threads)
+        self.ahead = 1 if index is None else AHEAD
         self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
         self._pool: Any = None
         self._limit = MAX_RECORDED
+
+    def free_bytes(self) -> int | None:
+        """The free memory of a GPU; None on a CPU."""
+        return None if self._queue is None else torch.cuda.mem_get_info(self.device)[0]
+
+    def beside(self) -> "Steps":
+        """Other work on the same device, which the work of these goes before."""
+        return Steps(str(self.device), threads=self._threads)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -117,13 +128,21 @@ class Steps:
             for each, was in zip(kept, before, strict=True):
                 each.copy_(was)
 
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array that can be sent without a copy on the host."""
+        return np.empty(shape, dtype) if self._queue is None else self._queue.empty(shape, dtype)
+
     def send(self, array: Array) -> Tensor:
         """An array on the device, for work that is launched after it."""
-        source = torch.from_numpy(np.ascontiguousarray(array))
-        if self._queue is None:
-            return source
-        pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True).copy_(source)
-        return pinned.to(self.device, non_blocking=True)
+        return self._source(array).to(self.device, non_blocking=True)
+
+    def put(self, place: Tensor, array: Array) -> Tensor:
+        """The same, in a place of the device."""
+        return place.copy_(self._source(array), non_blocking=True)
+
+    def _source(self, array: Array) -> Tensor:
+        array = np.ascontiguousarray(array)
+        return torch.from_numpy(array) if self._queue is None else self._queue.pinned(array)
 
     def fetch(self, tensor: Tensor) -> Late:
         """What a tensor has when all that was launched is done."""
@@ -137,8 +156,3 @@ class Steps:
     def mark(self) -> Late:
         """What is there when all that was launched is done."""
         return self.fetch(torch.zeros(1, device=self.device))
-
-    def wait_for(self, other: "Steps") -> None:
-        """Have what is launched from now on wait for what was launched there."""
-        if self._queue is not None and other._queue is not None:
-            self._queue.stream.wait_stream(other._queue.stream)

@@ -262,7 +262,13 @@ class Plain:
         return torch.einsum("rhl,rlhd->rhd", scores.softmax(2), found[1]).reshape(rows, -1)
 
     def attend_audio(self, query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Tensor:
-        """What is heard: query (rows, width), caches (slots, heads, positions, dim), slots of the rows -> (rows, width)."""
+        """What is heard, (rows, width).
+
+        Args:
+            query: (rows, width).
+            keys, values: (slots, heads, positions, dim).
+            window: (rows,), the slots.
+        """
         query = query.unflatten(1, (keys.shape[1], 1, -1))
         return F.scaled_dot_product_attention(query, keys[window], values[window]).flatten(1)
 

@@ -130,7 +130,8 @@ class _Row:
 
     tokens: list[int] = field(default_factory=list)
     log_prob: float = 0.0
-    sources: list[int] = field(default_factory=list)  # of a beam: the places of the texts that each token continued
+    # Of a beam: the place of the text that each token continued, and the log-probability of both.
+    steps: list[tuple[int, float]] = field(default_factory=list)
 
 
 def _start(jobs: Sequence[Job], decoder: Decoder) -> tuple[Array, list[float]]:
@@ -252,7 +253,7 @@ class Beam:
             if total == -np.inf:
                 break
             before = self.going[source]
-            row = _Row([*before.tokens, token], total, [*before.sources, source])
+            row = _Row([*before.tokens, token], total, [*before.steps, (source, total)])
             if token != job.rules.eot and length < job.max_tokens:
                 going.append((row, token, source))
             elif rank < size:
