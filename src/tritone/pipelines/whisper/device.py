@@ -18,7 +18,7 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime.graph import Array
 from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
-from tritone.search.device.choosing import Specials
+from tritone.search.device.choosing import Column, Specials
 from tritone.search.device.kernels_for import attending_for
 from tritone.search.device.writing import Step, Writing
 
@@ -46,14 +46,23 @@ def open_device(bundle: Bundle, placement: Placement) -> "OnDevice":
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
     weights = [read_weights(path, placement.device) for path in paths]
+    kernels = kernels_of(steps, special)
     sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
     try:
-        network = Network(*weights, sizes, attending=attending_for(str(steps.device)))
+        network = Network(*weights, sizes, attending=kernels, compiled=placement.compile is not None)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
     windows, rows = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
-    return OnDevice(network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows)
+    return OnDevice(
+        network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows, kernels=kernels
+    )
+
+
+def kernels_of(steps: Steps, special: Whisper) -> Any:
+    """The kernels for steps of texts, where the device and the heads are such that they can be used."""
+    found = attending_for(str(steps.device))
+    return found if found is not None and found.can_attend(special.head_dim) else None
 
 
 def fitting(network: Network, free: int) -> tuple[int, int]:
@@ -85,9 +94,11 @@ class OnDevice:
         *,
         windows: int = ON_CPU_WINDOWS,
         rows: int = ON_CPU_ROWS,
+        kernels: Any = None,
     ) -> None:
-        """Take the network, what runs it, and the most windows and rows at once."""
+        """Take the network, what runs it, the most windows and rows at once, and kernels if there are any."""
         self.windows, self.rows, self.context = windows, rows, network.context
+        self.columns = len(Column)
         self._steps = steps
         self._encoding = steps.beside()
         self.ahead = steps.ahead
@@ -100,8 +111,18 @@ class OnDevice:
             suppress_first=special.suppress_first,
         )
         with steps.turn():
-            self._writing = Writing(network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8)
+            self.writing = Writing(network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8)
             self._blocks: dict[Any, Any] = {}
+
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:
+        """Record calls for these numbers of windows and of rows, with and without sampling; nothing is under way."""
+        with self.turn():
+            for size in windows:
+                if size <= self.windows:
+                    self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+            for size in rows:
+                for sampled in (False, True):
+                    self.step(size, sampled=sampled).array()
 
     def turn(self) -> AbstractContextManager[None]:
         """The time in which steps may be launched."""
@@ -109,7 +130,7 @@ class OnDevice:
 
     def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late:
         """Encode windows (frames, bins) into slots; beside the steps, on a GPU."""
-        steps, writing = self._encoding, self._writing
+        steps, writing = self._encoding, self.writing
         size = len(windows)
         block = steps.empty((size, *self._shape), np.float32)
         for row, window in zip(block, windows, strict=True):
@@ -123,7 +144,7 @@ class OnDevice:
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None:
         """Read what stands before texts, (texts, length) of tokens, into rows."""
-        steps, writing = self._steps, self._writing
+        steps, writing = self._steps, self.writing
         texts, length = tokens.shape
         size = min(next((each for each in LENGTHS if each >= length), length), self.context)
         padded = np.zeros((texts, size), np.int64)
@@ -137,24 +158,24 @@ class OnDevice:
 
     def begin(self, rows: Sequence[int], numbers: Array, origin: Array) -> None:
         """Have rows begin other texts, see `Texts.begin`."""
-        self._writing.texts.begin(*map(self._steps.send, (np.array(rows, np.int64), numbers, origin)))
+        self.writing.texts.begin(*map(self._steps.send, (np.array(rows, np.int64), numbers, origin)))
 
     def forbid(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
         """Have rows never write some tokens."""
-        self._writing.texts.forbid(*(self._steps.send(np.array(each, np.int64)) for each in (rows, tokens)))
+        self.writing.texts.forbid(*(self._steps.send(np.array(each, np.int64)) for each in (rows, tokens)))
 
     def end(self, rows: Sequence[int]) -> None:
         """Have rows stand still."""
-        self._writing.texts.end(self._steps.send(np.array(rows, np.int64)))
+        self.writing.texts.end(self._steps.send(np.array(rows, np.int64)))
 
     def step(self, rows: int, *, sampled: bool = False, told: bool = False, beam: int = 1) -> Late:
         """One more token of the first rows; see `Chooser.choose` for what is given."""
         form = Step(rows, sampled, told, beam)
-        return self._steps.fetch(self._steps.run(form, lambda: self._writing.step(form), self._writing.kept))
+        return self._steps.fetch(self._steps.run(form, lambda: self.writing.step(form), self.writing.kept))
 
     def attention(self, rows: Sequence[int], positions: int) -> Late:
         """What tokens attended to, see `Writing.attention`."""
-        return self._steps.fetch(self._writing.attention(self._steps.send(np.array(rows, np.int64)), positions))
+        return self._steps.fetch(self.writing.attention(self._steps.send(np.array(rows, np.int64)), positions))
 
     def _put(self, steps: Steps, key: Any, array: Array) -> Any:
         """An array in the place on the device that all of this key are put in."""

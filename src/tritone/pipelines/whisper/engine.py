@@ -65,7 +65,10 @@ class Device(Protocol):
     windows: int
     rows: int
     context: int
+    columns: int
     ahead: int
+
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None: ...
 
     def turn(self) -> AbstractContextManager[None]: ...
 
@@ -147,6 +150,10 @@ class Engine:
         self._number = 0
         self._recordings: set[_Recording] = set()
         self._looked = self._counted = time.perf_counter()
+
+    def warm_up(self) -> None:
+        """Make everything ready that requests usually ask for; before the first of them."""
+        self._device.warm_up(ENCODED, self._sizes)
 
     def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
         """The transcript of each course, or the error that it caused; the first begin while the last are made."""
@@ -328,7 +335,7 @@ class Engine:
 
     def _put(self, texts: Sequence[_Text]) -> None:
         rows = [row for text in texts for row in text.rows]
-        numbers = np.zeros((len(rows), len(Column) + self._device.context), np.int64)
+        numbers = np.zeros((len(rows), self._device.columns + self._device.context), np.int64)
         origin = np.repeat(np.array(rows, np.int64)[:, None], self._device.context, axis=1)
         barred: dict[int, tuple[Sequence[int], list[int]]] = {}
         place = 0

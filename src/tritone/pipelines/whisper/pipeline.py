@@ -74,8 +74,6 @@ class WhisperPipeline:
         """
         if bundle.manifest.whisper is None:
             raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
-        if placement.compile:
-            raise OperatorError(f"{bundle.path} is a Whisper model, which nothing compiles; leave out compile.")
         self.bundle = bundle
         self.special: Whisper = bundle.manifest.whisper
         self.sample_rate = bundle.manifest.sample_rate
@@ -102,6 +100,11 @@ class WhisperPipeline:
             if on_device:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
+        if placement.compile:
+            raise OperatorError(
+                f"{self.bundle.path} is a Whisper model, of which only programs of torch on a GPU are compiled; leave "
+                "out compile."
+            )
         network = Network(self.bundle, placement, self.special)
         return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
 
@@ -132,6 +135,7 @@ class WhisperPipeline:
 
     def warm_up(self, max_audio_s: float = 1.0) -> None:
         """Transcribe silence, so that the first real request finds everything ready."""
+        self._answers.warm_up()
         options = replace(self.options, max_tokens=2, temperature=(0.0,), no_speech_threshold=None)
         self.transcribe([np.zeros(round(min(max_audio_s, 1.0) * self.sample_rate), np.float32)], [options])
         self.work.take()

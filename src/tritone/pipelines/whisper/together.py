@@ -25,6 +25,9 @@ class Together:
         self._special = network.special
         self._frame_shift, self._max_windows = frame_shift, max_windows
 
+    def warm_up(self) -> None:
+        """Nothing is to be done before the first call."""
+
     def run(self, courses: Iterable[Course]) -> list[Transcript]:
         """The transcripts."""
         courses = [*courses]

@@ -126,13 +126,14 @@ class Network:
         sizes: Sizes,
         *,
         attending: Attending | None = None,
-        compiled: Any = lambda function: function,
+        compiled: bool = False,
     ) -> None:
         """Take the tensors of the two graphs of a bundle, on their device, all of one type.
 
         Args:
             attending: attention of single tokens; by default that of torch's operators.
-            compiled: makes a faster function of a function of tensors.
+            compiled: whether what is between attention is compiled when it is first called, and for each number of
+                windows; that takes a minute or so.
 
         Raises:
             KeyError: a tensor is missing.
@@ -154,8 +155,10 @@ class Network:
             len(each) for each in (self.token_table, self._token_positions, self._stem_positions)
         )
         self.device = self.token_table.device
-        self._encode = compiled(_encode)
-        self._first, self._between, self._after = compiled(_product), compiled(_between), compiled(_after)
+        self._encode = torch.compile(_encode, dynamic=False) if compiled else _encode
+        self._first, self._between, self._after = (
+            torch.compile(each) if compiled else each for each in (_product, _between, _after)
+        )
 
     def hear(self, features: Tensor, slots: Tensor, caches: Caches) -> None:
         """Write what the decoder attends to of windows.
@@ -202,7 +205,7 @@ class Network:
             alignment: (rows, heads, positions), gets the scores of the heads that follow the audio.
 
         Returns:
-            Logits (rows, vocab) float32 of the tokens after it.
+            Logits (rows, vocab) of the tokens after it, in the network's precision.
         """
         x = self.token_table[rows.token] + self._token_positions[rows.position]
         layers, attending = self.decoder, self.attending
@@ -220,7 +223,7 @@ class Network:
                 else (self._norm, Affine(self._head, None))
             )
             x, y = self._after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then)
-        return y.float()
+        return y
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
         chosen = [(place, head) for place, (each, head) in enumerate(self.sizes.alignment_heads) if each == layer]

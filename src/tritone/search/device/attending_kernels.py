@@ -1,14 +1,21 @@
-"""Attention of single tokens for GPUs, in Triton: caches are read where they are, once, and nothing of them is copied.
+"""Steps of texts for GPUs, in Triton: attention of single tokens, and the choice of the next ones.
 
-Each program attends for one row and one head; it goes through the keys and values once, with the softmax on the way.
-Few rows are too few programs for a GPU, so there each takes a part of the audio, and a second kernel joins the parts.
+Caches are read where they are, once, and nothing of them is copied. Each program attends for one row and one head; it
+goes through the keys and values once, with the softmax on the way. Few rows are too few programs for a GPU, so there
+each takes a part of the audio, and a second kernel joins the parts. The choice goes through the logits once, where
+torch launches a hundred operators.
 """
+
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from tritone.search.device.choosing import HEAT, MIX, Column
+
+VOCAB_BLOCK = 2048  # of a vocabulary, looked at together
 BLOCK = 64  # keys looked at together
 PROGRAMS = 1024  # that keep a GPU busy
 MOST_PARTS = 8
@@ -158,3 +165,154 @@ def _join(mixed_of, sums, found, rows, heads, parts: tl.constexpr, dim: tl.const
     mixed = tl.load(mixed_of + each[:, None] * dim + inside[None, :])
     joined = tl.sum(weights[:, None] * mixed, 0) / total
     tl.store(found + row * heads * dim + head * dim + inside, joined.to(found.dtype.element_ty))
+
+
+def choose(chooser: Any, logits: Tensor, texts: Any, sampled: bool) -> Tensor:
+    """As `choosing.Chooser.choose` without beams: a program for each row goes through the vocabulary once.
+
+    What is told of plain tokens is always told.
+    """
+    of, rows, (vocab, device) = chooser.specials, len(logits), (logits.shape[1], logits.device)
+    found = torch.empty(5, rows, dtype=torch.float32, device=device)
+    _choose[(rows,)](
+        *(logits, texts.table, texts.forbidden, chooser.is_not_first, found, rows, vocab, texts.table.stride(0)),
+        *(of.eot, of.no_timestamps, of.timestamp_begin, -1 if of.no_speech is None else of.no_speech),
+        *(sampled, HEAT, *MIX, len(Column), VOCAB_BLOCK),
+        num_warps=8,
+    )
+    return found
+
+
+@triton.jit
+def _choose(  # type: ignore[no-untyped-def]
+    logits,
+    table,
+    forbidden,
+    not_first,
+    found,
+    rows,
+    vocab,
+    stride,
+    eot,
+    no_timestamps,
+    begin,
+    no_speech,
+    sampled: tl.constexpr,
+    heat_one: tl.constexpr,
+    mix_0: tl.constexpr,
+    mix_1: tl.constexpr,
+    columns: tl.constexpr,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    numbers = table + row * stride
+    # In the order of `choosing.Column`.
+    token = tl.load(numbers)
+    position = tl.load(numbers + 1)
+    start = tl.load(numbers + 2)
+    quiet = tl.load(numbers + 3)
+    going = tl.load(numbers + 4) != 0
+    most = tl.load(numbers + 5)
+    times = tl.load(numbers + 7) != 0
+    early = tl.load(numbers + 8)
+    last = tl.load(numbers + 9)
+    after = tl.load(numbers + 10) != 0
+    before = tl.load(numbers + 11) != 0
+    heat = tl.load(numbers + 12)
+    seed = tl.load(numbers + 13) + (position << 32)
+    written = position + 1 - start
+    first = written <= 0
+    opened = after & ~(before | (written < 2))
+    since = tl.where(last >= 0, tl.where(opened, last, last + 1), begin)  # times before it are over
+    hot = heat > 0
+    cooling = tl.where(hot, heat.to(tl.float32) / heat_one, 1.0)
+    low = float("-inf")
+    # Of times, other tokens, all without rules, plain ones without rules: the largest logit and the sum of exponents.
+    time_top = tl.full((), low, tl.float32)
+    time_sum = tl.full((), 0.0, tl.float32)
+    word_top = tl.full((), low, tl.float32)
+    word_sum = tl.full((), 0.0, tl.float32)
+    raw_top = tl.full((), low, tl.float32)
+    raw_sum = tl.full((), 0.0, tl.float32)
+    plain_top = tl.full((), low, tl.float32)
+    plain_sum = tl.full((), 0.0, tl.float32)
+    # The best of times and of other tokens, by logits or, where it is hot, by those with noise.
+    time_best = tl.full((), low, tl.float32)
+    time_token = tl.full((), 0, tl.int64)
+    word_best = tl.full((), low, tl.float32)
+    word_token = tl.full((), 0, tl.int64)
+    for offset in range(0, vocab, block):
+        ids = offset + tl.arange(0, block).to(tl.int64)
+        known = ids < vocab
+        raw = tl.load(logits + row * vocab + ids, mask=known, other=low).to(tl.float32)
+        is_time = ids >= begin
+        barred = tl.load(forbidden + row * vocab + ids, mask=known, other=1) != 0
+        barred = barred | (first & (tl.load(not_first + ids, mask=known, other=1) != 0))
+        by_times = (ids == no_timestamps) | (first & (~is_time | (ids > begin + early)))
+        later = (opened & (ids < eot)) | (after & ~opened & is_time) | (is_time & (ids < since))
+        barred = barred | (times & (by_times | (~first & later)))
+        scores = tl.where(barred, low, raw)
+        ranks = scores
+        if sampled:
+            hashed = seed + ids
+            hashed = (hashed ^ ((hashed >> 30) & 0x3FFFFFFFF)) * mix_0
+            hashed = (hashed ^ ((hashed >> 30) & 0x3FFFFFFFF)) * mix_1
+            hashed = ((hashed ^ ((hashed >> 31) & 0x1FFFFFFFF)) >> 11) & 0x1FFFFFFFFFFFFF
+            uniform = hashed.to(tl.float64) * 1.1102230246251565e-16 + 5.551115123125783e-17
+            noise = -tl.log(-tl.log(uniform))
+            ranks = tl.where(hot, scores / cooling + noise.to(tl.float32), scores)
+        of_times = tl.where(is_time, scores, low)
+        of_words = tl.where(is_time, low, scores)
+        time_top, time_sum = _added(time_top, time_sum, of_times)
+        word_top, word_sum = _added(word_top, word_sum, of_words)
+        raw_top, raw_sum = _added(raw_top, raw_sum, raw)
+        plain_top, plain_sum = _added(plain_top, plain_sum, tl.where(ids < eot, raw, low))
+        time_best, time_token = _better(time_best, time_token, tl.where(is_time, ranks, low), offset)
+        word_best, word_token = _better(word_best, word_token, tl.where(is_time, low, ranks), offset)
+    whole = time_top + tl.log(time_sum)
+    alone = times & (time_top > low) & (whole > word_top)
+    # The first of equals has the smaller id, and times have the largest.
+    takes_time = alone | (time_best > word_best)
+    chosen = tl.where(takes_time, time_token, word_token)
+    top = tl.where(alone, time_top, tl.maximum(time_top, word_top))
+    total = tl.where(time_top > low, time_sum * tl.exp(time_top - top), 0.0)
+    total += tl.where(alone | (word_top <= low), 0.0, word_sum * tl.exp(word_top - top))
+    of_chosen = tl.load(logits + row * vocab + chosen).to(tl.float32)
+    reading = written < 0
+    ended = ~reading & ((chosen == eot) | (written + 1 >= most))
+    silent = tl.full((), 0.0, tl.float32)
+    if no_speech >= 0:
+        likely = tl.exp(tl.load(logits + row * vocab + no_speech).to(tl.float32) - raw_top - tl.log(raw_sum))
+        silent = tl.where(position == quiet, likely, 0.0)
+    tl.store(found + row, tl.where(reading | ~going, -1.0, chosen.to(tl.float32)))
+    tl.store(found + rows + row, of_chosen - top - tl.log(total))
+    tl.store(found + 2 * rows + row, silent)
+    tl.store(found + 3 * rows + row, (ended & going).to(tl.float32))
+    tl.store(found + 4 * rows + row, of_chosen - plain_top - tl.log(plain_sum))
+    going = going & ~ended
+    if going:
+        told = tl.load(numbers + columns + position + 1, mask=reading, other=0)
+        token = tl.where(reading, told, chosen)
+        wrote_time = ~reading & (token >= begin)
+        tl.store(numbers, token)
+        tl.store(numbers + 1, position + 1)
+        tl.store(numbers + 9, tl.where(wrote_time, token, last))
+        tl.store(numbers + 10, wrote_time.to(tl.int64))
+        tl.store(numbers + 11, (after & ~reading).to(tl.int64))
+    tl.store(numbers + 4, going.to(tl.int64))
+
+
+@triton.jit
+def _added(top, total, scores):  # type: ignore[no-untyped-def]
+    """The largest number so far, and the sum of exponents up to it, with more numbers."""
+    higher = tl.maximum(top, tl.max(scores, 0))
+    by = tl.where(higher > float("-inf"), higher, 0.0)
+    return higher, total * tl.exp(top - by) + tl.sum(tl.exp(scores - by), 0)
+
+
+@triton.jit
+def _better(best, token, ranks, offset):  # type: ignore[no-untyped-def]
+    """The best so far and its id, with more ranks that begin with id `offset`; of equals the first."""
+    value, place = tl.max(ranks, 0, return_indices=True)
+    better = value > best
+    return tl.where(better, value, best), tl.where(better, offset + place.to(tl.int64), token)

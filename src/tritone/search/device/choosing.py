@@ -109,12 +109,14 @@ class Chooser:
 
     def __init__(self, specials: Specials, vocab: int, device: torch.device) -> None:
         """Take the ids of a model with `vocab` tokens."""
-        self._of = specials
+        self.specials = specials
         ids = torch.arange(vocab, device=device)
         self._ids, self._is_time = ids, ids >= specials.timestamp_begin
         self._is_plain = ids < specials.eot
         self._never_with_times = ids == specials.no_timestamps
-        self._not_first = torch.isin(ids, torch.tensor(list(specials.suppress_first), dtype=torch.int64, device=device))
+        self.is_not_first = torch.isin(
+            ids, torch.tensor(list(specials.suppress_first), dtype=torch.int64, device=device)
+        )
 
     def scores(self, logits: Tensor, texts: Texts) -> Tensor:
         """Logits with -inf for all that the rules of each row forbid."""
@@ -127,13 +129,13 @@ class Chooser:
         )
         written = position + 1 - start
         first = written <= 0
-        is_time, ids, begin = self._is_time, self._ids, self._of.timestamp_begin
+        is_time, ids, begin = self._is_time, self._ids, self.specials.timestamp_begin
         opened = after & ~(before | (written < 2))
         barred = self._never_with_times | (first & (~is_time | (ids > begin + early)))
         # Another time or the end; or no second time. A segment begins where the last one ended, and none is empty.
         later = (opened & self._is_plain) | (after & ~opened & is_time)
         later = later | ((last >= 0) & is_time & (ids < torch.where(opened, last, last + 1)))
-        barred = texts.forbidden[:rows] | (first & self._not_first) | (times & (barred | (~first & later)))
+        barred = texts.forbidden[:rows] | (first & self.is_not_first) | (times & (barred | (~first & later)))
         scores = logits.masked_fill(barred, -INF)
         moments, others = scores[:, begin:], scores[:, :begin]
         highest = moments.amax(1, keepdim=True)
@@ -145,7 +147,7 @@ class Chooser:
         """Choose a token for each row, and move the rows on.
 
         Args:
-            logits: (rows, vocab) float32 of the tokens after those that rows have read.
+            logits: (rows, vocab) of the tokens after those that rows have read.
             sampled: whether the temperature of any row is above 0.
             told: whether anybody wants to know probabilities among plain tokens.
             beam: the most texts of a beam.
@@ -156,24 +158,24 @@ class Chooser:
             With beams (11, rows): two of the beam's likeliest continuations each, in order, as tokens, ranks of the
             texts that they continue, and log-probabilities.
         """
-        rows = len(logits)
+        rows, logits = len(logits), logits.float()
         column = lambda which: texts.column(rows, which)  # noqa: E731
         scores = self.scores(logits, texts)
         chosen = self._sampled(scores, texts) if sampled else scores.argmax(1)
         log_prob = scores.gather(1, chosen.unsqueeze(1)).squeeze(1) - scores.logsumexp(1)
         position, start, going = column(Column.POSITION), column(Column.START), column(Column.GOING) != 0
         silent = torch.zeros_like(log_prob)
-        if self._of.no_speech is not None:
-            likely = (logits[:, self._of.no_speech] - logits.logsumexp(1)).exp()
+        if self.specials.no_speech is not None:
+            likely = (logits[:, self.specials.no_speech] - logits.logsumexp(1)).exp()
             silent = torch.where(position == column(Column.QUIET), likely, silent)
         plain = torch.zeros_like(log_prob)
         if told:
-            among = logits[:, : self._of.eot]
-            place = chosen.clamp(max=self._of.eot - 1).unsqueeze(1)
+            among = logits[:, : self.specials.eot]
+            place = chosen.clamp(max=self.specials.eot - 1).unsqueeze(1)
             plain = among.gather(1, place).squeeze(1) - among.logsumexp(1)
         written = position + 1 - start
         reading = written < 0
-        ended = ~reading & ((chosen == self._of.eot) | (written + 1 >= column(Column.MOST)))
+        ended = ~reading & ((chosen == self.specials.eot) | (written + 1 >= column(Column.MOST)))
         token = torch.where(reading | ~going, -1, chosen)
         found = torch.stack([token.float(), log_prob, silent, (ended & going).float(), plain])
         goes_on = going & ~ended
@@ -206,7 +208,7 @@ class Chooser:
         token = tokens[members].flatten(1).gather(1, place)
         source = place // values.shape[1]
         order = torch.arange(best.shape[1], device=device)
-        able = (order < 2 * width) & (token != self._of.eot) & (best > -INF)
+        able = (order < 2 * width) & (token != self.specials.eot) & (best > -INF)
         count = able.cumsum(1)
         own = torch.arange(rows, device=device).unsqueeze(1) - first
         # Where fewer texts are possible, the last one fills the rows, and is not followed.
@@ -236,7 +238,7 @@ class Chooser:
         after = (position + 1 + len(Column)).clamp(max=texts.table.shape[1] - 1).unsqueeze(1)
         told = texts.table[:rows].gather(1, after).squeeze(1)
         token = torch.where(reading, told, chosen)
-        is_time = ~reading & (token >= self._of.timestamp_begin)
+        is_time = ~reading & (token >= self.specials.timestamp_begin)
         new = {
             Column.TOKEN: token,
             Column.POSITION: position + 1,

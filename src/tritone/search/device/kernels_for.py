@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tritone.search.device import attending, ctc
+from tritone.search.device.choosing import Chooser, Column, Specials, Texts
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 from tritone.search.device.stateless import StatelessWeights
@@ -168,7 +169,7 @@ def fault_of(kernels: Any, device: str) -> str:
 
 
 def fault_of_attending(kernels: Any, device: str) -> str:
-    """What the kernels for single tokens attend to otherwise than torch does; empty if nothing."""
+    """What the kernels for steps of texts find otherwise than torch does; empty if nothing."""
     random = torch.Generator().manual_seed(0)
     heads, context = 3, 150
 
@@ -182,13 +183,46 @@ def fault_of_attending(kernels: Any, device: str) -> str:
     with torch.inference_mode():
         for rows in (ROWS, 1):
             expected, found = (
-                (made.attend_text(qkv[:rows], *kept, origin, position[:rows]), *kept)
+                (
+                    made.attend_text(qkv[:rows], *kept, origin, position[:rows]),
+                    *kept,
+                    made.attend_audio(query[:rows], *audio, window[:rows]),
+                )
                 for made, kept in ((attending.Plain(), own.clone()), (kernels, own.clone()))
             )
-            heard = [made.attend_audio(query[:rows], *audio, window[:rows]) for made in (attending.Plain(), kernels)]
-            if not all(torch.allclose(a, b, atol=1e-4) for a, b in (*zip(expected, found, strict=True), heard)):
+            if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True)):
                 return "its kernels for attention of single tokens find something else than torch"
+        for sampled in (False, True):
+            if not _chooses_alike(kernels, device, sampled, random):
+                return "its kernel for the next tokens of texts finds others than torch"
     return ""
+
+
+def _chooses_alike(kernels: Any, device: str, sampled: bool, random: torch.Generator) -> bool:
+    """Whether the kernel for the next tokens takes those that torch takes, with all their numbers."""
+    vocab, times, rows, place = 9000, 8000, 8, torch.device(device)
+    specials = Specials(eot=7000, no_timestamps=7999, timestamp_begin=times, no_speech=7900, suppress_first=(3, 7000))
+    chooser = Chooser(specials, vocab, place)
+    both = [Texts(rows, 16, vocab, place) for _ in range(2)]
+    each = torch.arange(rows)
+    numbers = torch.zeros(rows, len(Column) + 16, dtype=torch.int64)
+    numbers[:, len(Column) :] = torch.arange(16)
+    numbers[:, Column.START], numbers[:, Column.MOST], numbers[:, Column.GOING] = 1 + each % 3, 9, 1
+    numbers[:, Column.TIMES], numbers[:, Column.EARLY], numbers[:, Column.LAST] = each % 2, 50, -1
+    numbers[:, Column.HEAT], numbers[:, Column.SEED], numbers[:, Column.FIRST] = each // 4 * 600_000, each << 40, each
+    for texts in both:
+        texts.begin(each.to(place), numbers.to(place), torch.zeros(rows, 16, dtype=torch.int64, device=place))
+        texts.forbid(each.to(place), torch.arange(0, times, 7, device=place))
+    for _ in range(10):
+        logits = (3 * torch.randn(rows, vocab, generator=random)).to(place)
+        logits[:, times:] += 2
+        expected = chooser.choose(logits, both[0], sampled=sampled, told=True)
+        found = kernels.choose(chooser, logits, both[1], sampled)
+        if not torch.equal(expected[0], found[0]) or not torch.equal(both[0].table, both[1].table):
+            return False
+        if not torch.allclose(expected[:4], found[:4], atol=1e-3):
+            return False
+    return True
 
 
 def _greedy(kernels: Any, device: str) -> list[Tensor]:

@@ -6,7 +6,7 @@ Everything that a step reads or writes is always in the same place, so that step
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,13 +29,26 @@ class Step(NamedTuple):
 class Writing:
     """The device's side of texts under way."""
 
-    def __init__(self, network: Network, specials: Specials, *, windows: int, rows: int, aligned: int = 0) -> None:
-        """Take the memory of so many windows and rows, and for times of words that of `aligned` tokens of each row."""
+    def __init__(
+        self,
+        network: Network,
+        specials: Specials,
+        *,
+        windows: int,
+        rows: int,
+        aligned: int = 0,
+        kernels: Any = None,
+    ) -> None:
+        """Take the memory of so many windows and rows, and for times of words that of `aligned` tokens of each row.
+
+        Args:
+            kernels: the module `attending_kernels`, where it can be used.
+        """
         self.network = network
         self.windows, self.rows, self.context = windows, rows, network.context
         self.caches = Caches(network, windows, rows)
         self.texts = Texts(rows, network.context, network.vocab, network.device)
-        self._chooser = Chooser(specials, network.vocab, network.device)
+        self._chooser, self._kernels = Chooser(specials, network.vocab, network.device), kernels
         heads = len(network.sizes.alignment_heads)
         narrow = torch.float16 if network.token_table.element_size() == 2 else torch.float32
         # The last token takes what prompts attend to.
@@ -66,6 +79,9 @@ class Writing:
             place = position - texts.column(rows, Column.QUIET)
             place = torch.where(place < 0, last, place.clamp(max=last))
             self._attention[torch.arange(rows, device=place.device), place] = scores
+        if self._kernels is not None and form.beam == 1:
+            found: Tensor = self._kernels.choose(self._chooser, logits, texts, form.sampled)
+            return found
         return self._chooser.choose(logits, texts, sampled=form.sampled, told=form.told, beam=form.beam)
 
     def attention(self, rows: Tensor, positions: int) -> Tensor:
