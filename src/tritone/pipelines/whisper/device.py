@@ -33,8 +33,13 @@ ON_CPU_WINDOWS, ON_CPU_ROWS = 8, 24
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
 
 
-def open_device(bundle: Bundle, placement: Placement) -> "OnDevice":
+def open_device(
+    bundle: Bundle, placement: Placement, *, windows: int | None = None, rows: int | None = None
+) -> "OnDevice":
     """The device's side of a bundle whose programs are for torch.
+
+    Args:
+        windows, rows: the most at once; None: as many as have room.
 
     Raises:
         BundleError: a program is damaged, or lacks a tensor of Whisper's.
@@ -53,7 +58,8 @@ def open_device(bundle: Bundle, placement: Placement) -> "OnDevice":
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
-    windows, rows = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
+    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
+    windows, rows = windows or usual[0], rows or usual[1]
     return OnDevice(
         network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows, kernels=kernels
     )

@@ -159,10 +159,14 @@ class WhisperPipeline:
     ) -> Sequence[Transcript | TritoneError]:
         # Those with the most to do come first, so that calls stay full to the end.
         order = sorted(range(len(jobs)), key=lambda index: -len(jobs[index][0]))
-        results = self._answers.run(self._course(*jobs[index]) for index in order)
+        results = self._answers.run(self._made(*jobs[index]) for index in order)
         found = dict(zip(order, results, strict=True))
         return [found[index] for index in range(len(jobs))]
 
-    def _course(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
+    def course(self, waveform: Samples, options: DecodingOptions | None = None) -> Course:
+        """What one recording asks, for an engine; raises what `run` returns for it."""
+        return self._made(*self._checked((waveform, options)))
+
+    def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
         features = features_of(self._features_graph, waveform)
         return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()
