@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +43,8 @@ READ_FROM = 5  # tokens before the start token: fewer are read step by step
 READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
 PLAIN_OUTPUTS = 5  # of a step and row; with beams there are more
-LOOK_S = 0.1  # between two looks for requests that were given up
+UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
+LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
 BEAMS = (1, 2, 5, 16)  # widths that steps are made for
@@ -128,6 +130,7 @@ class Engine:
             suppress=tuple(id for id in range(vocab) if id not in known),
             timestamps=False,
         )
+        self.most_under_way = UNDER_WAY * device.windows
         self._lock = threading.Lock()
         self._arrived: deque[_Recording] = deque()
         self._thread: threading.Thread | None = None
@@ -148,7 +151,7 @@ class Engine:
         self._steps: deque[tuple[int, int, Late]] = deque()
         self._history = np.zeros((device.context + 4 * device.ahead, 11, device.rows), np.float32)
         self._number = 0
-        self._recordings: set[_Recording] = set()
+        self._recordings: dict[_Recording, None] = {}  # in the order in which they are looked at
         self._looked = self._counted = time.perf_counter()
 
     def warm_up(self) -> None:
@@ -195,7 +198,7 @@ class Engine:
                 if not arrived and not self._recordings:
                     self._thread = None
                     return
-            self._recordings.update(arrived)
+            self._recordings.update(dict.fromkeys(arrived))
             self._ready += [(each, None) for each in arrived]
             try:
                 with self._device.turn():
@@ -249,7 +252,7 @@ class Engine:
                 self._texts.append(recording.text)
 
     def _close(self, recording: _Recording, result: Transcript | TritoneError) -> None:
-        self._recordings.discard(recording)
+        self._recordings.pop(recording, None)
         recording.course.close()
         try:
             recording.done(result)
@@ -273,11 +276,15 @@ class Engine:
 
     def _look(self) -> bool:
         """Drop what nobody waits for any more."""
-        if time.perf_counter() - self._looked < LOOK_S:
+        if (now := time.perf_counter()) - self._looked < LOOK_S:
             return False
-        for recording in [each for each in self._recordings if each.given_up()]:
-            self._drop(recording)
-        self._looked = time.perf_counter()
+        self._looked = now
+        some = [*islice(self._recordings, LOOKED_AT)]
+        for recording in some:
+            del self._recordings[recording]  # to the end of the row
+            self._recordings[recording] = None
+            if recording.given_up():
+                self._drop(recording)
         return False
 
     def _drop(self, recording: _Recording) -> None:

@@ -7,7 +7,8 @@ together. What a recording gives does not depend on those that are decoded besid
 """
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.graphs.choice import choose, open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import WorkLog
-from tritone.pipelines.isolation import prepared, values, with_options
+from tritone.pipelines.isolation import attempt, prepared, values, with_options
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 DEFAULT_MAX_AUDIO_S = 300.0
+VARIABLE = "TRITONE_WHISPER_ENGINE"  # environment variable
 MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
 
 
@@ -65,7 +67,7 @@ class WhisperPipeline:
             max_audio_s: the longest recording that callers let through, in seconds.
             options: how to transcribe where a call asks for nothing else.
             on_device: whether texts are written by the engine (`engine.py`), which takes programs of torch; None: on a
-                GPU, where it can be.
+                GPU, where it can be, unless the environment variable `VARIABLE` says otherwise, 1 or 0.
 
         Raises:
             BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest.
@@ -89,6 +91,8 @@ class WhisperPipeline:
     def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
         """Who answers what recordings ask."""
         device = placement.device.partition(":")[0]
+        if on_device is None and (chosen := os.environ.get(VARIABLE)) in ("0", "1"):
+            on_device = chosen == "1"
         if on_device or (on_device is None and device != "cpu"):
             reason = engine_obstacle(self.bundle, placement)
             if reason is None:
@@ -126,6 +130,31 @@ class WhisperPipeline:
             does not have, `AudioError` where its samples are not finite or far beyond [-1, 1].
         """
         return prepared(self._checked, self._transcribe, with_options(waveforms, options))
+
+    @property
+    def most_under_way(self) -> int:
+        """Recordings that `submit` should be given at once; 0: it takes none, only `run` does."""
+        return self._answers.most_under_way
+
+    def submit(
+        self,
+        waveform: Samples,
+        options: DecodingOptions | None,
+        done: Callable[[Transcript | TritoneError], None],
+        given_up: Callable[[], bool],
+    ) -> None:
+        """Transcribe one recording beside those under way. Its samples are not needed any more when this returns.
+
+        Args:
+            options: as of `run`.
+            done: is called with what `run` returns for it, in any thread.
+            given_up: whether nobody waits for it any more; asked now and then.
+        """
+        course = attempt(lambda given: self.course(*given), (waveform, options))
+        if isinstance(course, TritoneError):
+            done(course)
+        else:
+            self._answers.submit(course, done, given_up)
 
     def transcribe(
         self, waveforms: Sequence[Samples], options: Sequence[DecodingOptions | None] | None = None
