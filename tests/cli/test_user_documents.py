@@ -61,6 +61,16 @@ def test_the_readme_shows_the_whole_road():
     ] == []
 
 
+def test_the_options_beside_those_of_perf_analyzer_are_options_of_bench() -> None:
+    text = (ROOT / "docs" / "serving" / "perf-analyzer.md").read_text(encoding="utf-8")
+    section = text.partition("## Its options and ours")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
+    named = {option for _, ours, _ in rows for option in re.findall(r"`(--[\w-]+)`", ours)}
+    assert len(named) > 25
+    bench: Any = typer.main.get_command(app).get_command(None, "bench")  # type: ignore[attr-defined]
+    assert named - {option for each in bench.params for option in (*each.opts, *each.secondary_opts)} == set()
+
+
 def examples() -> list[tuple[str, str]]:
     found = blocks("python")  # those of examples/ run with their models in tests/examples
     return [each for each in found if not (each[0].startswith("examples/") or READERS_OWN.search(each[1]))]

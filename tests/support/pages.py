@@ -32,6 +32,7 @@ SHELL = ("sh", "bash", "console")
 NEEDS = re.compile(r"# needs: (.*)")
 OPERATORS = set("|&;<>()")
 ASSIGNED = re.compile(r"\w+=")
+IMAGE = re.compile(r"tritone/(client|export)(:\S+)?")  # those whose arguments are commands of Tritone
 # What installs, which tests/test_installing.py and tests/e2e/test_each_python.py are about.
 INSTALLS = re.compile(r"(make|pip|\.) ")
 TRITONE = [sys.executable, "-c", "from tritone.cli.main import app; app(prog_name='tritone')"]
@@ -84,11 +85,13 @@ def words(line: str) -> list[str]:
 
 
 def tritone_commands(line: str) -> list[list[str]]:
-    """The calls of `tritone` in a line: alone, in pipes and after other commands."""
+    """The calls of `tritone` in a line: alone, in pipes, after other commands, and in containers."""
     found = []
     for separator, simple in groupby(words(line), lambda word: not set(word) - set("|&;()")):
         called = list(dropwhile(ASSIGNED.match, simple))
-        if not separator and called[:1] == ["tritone"]:
+        if called[:2] == ["docker", "run"]:
+            called = ["tritone", *list(dropwhile(lambda word: not IMAGE.fullmatch(word), called))[1:]]
+        if not separator and called[:1] == ["tritone"] and len(called) > 1:
             found.append(list(takewhile(lambda word: set(word) - set("<>"), called)))
     return found
 

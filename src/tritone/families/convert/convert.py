@@ -82,7 +82,8 @@ def convert_onnx(
         opset: version of ONNX's operators; None leaves it.
         shapes: of all inputs that vary; None leaves them varying.
         calibration: what int8-static finds ranges with.
-        inputs: what the result is compared with the original on; None makes inputs from the shapes.
+        inputs: what the result is compared with the original on; None takes the calibration set, or without one makes
+            inputs from the shapes.
         keep: types or names of nodes that stay in float32.
         symmetric: activations of int8-static are int8 around 0, as TensorRT wants them.
         narrow_io: inputs and outputs of fp16 become float16.
@@ -93,6 +94,7 @@ def convert_onnx(
         ValueError: nothing is to be done, or options do not fit together or the graph.
     """
     _check_options(target, opset, shapes, calibration, keep, symmetric, narrow_io)
+    inputs = inputs or calibration
     read = read_source(source, oldest=OLDEST)
     _drop_weights_from_inputs(read.model)
     constants_as_weights(read.model)
