@@ -52,7 +52,7 @@ def address() -> Iterator[str]:
 def page_of(bundles: Sequence[str]) -> Iterator[str]:
     """The address of the page with bundles, or with all; the command must end well when it is interrupted."""
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--page", "--port", "0"]
-    command += [part for each in bundles for part in ("--bundle", each)]
+    command += [part for each in bundles for part in ("--model", each)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, encoding="utf-8", env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
         try:

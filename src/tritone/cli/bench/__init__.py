@@ -18,6 +18,7 @@ from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.search_options import Hotwords
 from tritone.cli.shared.what import HELP, Exporting
+from tritone.cli.shared.where import Url
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Loop, Report
 from tritone.loadtest.options import LoadOptions
@@ -48,9 +49,7 @@ app = App()
 def bench(
     context: typer.Context,
     *,
-    url: Annotated[
-        str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
-    ] = None,
+    url: Url = None,
     model: Annotated[
         str | None,
         typer.Option(

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from tritone.families.export.options import ExportOptions
 from tritone.options.fields import REQUIRED, described
 
 Values: TypeAlias = dict[str, Any]
@@ -24,7 +23,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 def with_options(
-    options: type[ExportOptions], *, optional: Collection[str] = (), only: Collection[str] | None = None
+    options: type, *, optional: Collection[str] = (), only: Collection[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a family's options beside its own parameters; it gets their values as its first argument.
 
@@ -71,7 +70,7 @@ def with_options(
     return decorate
 
 
-def flags_given(options: type[ExportOptions], values: Values, among: Collection[str]) -> list[str]:
+def flags_given(options: type, values: Values, among: Collection[str]) -> list[str]:
     """The flags of those options that have another value than their default."""
     return [
         each.flag

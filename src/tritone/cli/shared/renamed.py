@@ -27,7 +27,7 @@ RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
     "drain": {"--url": "--metrics-url"},
     "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
     "embed": {"--bundle": "--model", "--output-directory": "--output"},
-    **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify")},
+    **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify", "demo")},
     "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": _search_flags},
     "bench": {
         "--bundle": "--model",

@@ -116,7 +116,12 @@ class Proposal:
 
 
 def propose(
-    facts: GraphFacts, options: TensorOptions, run: Run | None, *, name: str | None = None, output: Path | None = None
+    facts: GraphFacts,
+    options: TensorOptions,
+    run: Run | None,
+    *,
+    name: str | None = None,
+    output: str | Path | None = None,
 ) -> Proposal:
     """Propose a model of a graph.
 
