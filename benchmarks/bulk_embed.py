@@ -130,7 +130,7 @@ def embed_over_bare(
         "".join(f"{place:05d} {path}\n" for place, path in enumerate(paths)), encoding="utf-8"
     )
     chosen: dict[str, Any] = {"runtime": given.runtime, "precision": given.precision}
-    command = [TRITONE, "embed", "--wavscp", str(folder / "wav.scp"), "--bundle"]
+    command = [TRITONE, "embed", "--wavscp", str(folder / "wav.scp"), "--model"]
     command += [str(bundle.path), "--runtime", given.runtime, "--precision", given.precision, "--device", given.device]
 
     graph, calls, what = _bare(bundle, waveforms, chosen, given.device)

@@ -43,7 +43,7 @@ class Run:
 
     def command(self, bundle: str, report: Path) -> list[str]:
         labels = [part for name, value in self.labels.items() for part in ("--label", f"{name}={value}")]
-        return [TRITONE, "bench", "--bundle", bundle, *shlex.split(self.arguments), *labels, "--report", str(report)]
+        return [TRITONE, "bench", "--model", bundle, *shlex.split(self.arguments), *labels, "--report", str(report)]
 
 
 @dataclass(frozen=True, kw_only=True)

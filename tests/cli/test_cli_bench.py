@@ -223,8 +223,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
     ("options", "complaint"),
     [
         ([], "say what to measure: --url"),
-        (["--url", "x", "--bundle", "y"], "not both"),
-        (["--url", "x", "--build", "instances=2"], "--build goes with --bundle"),
+        (["--seconds", "2"], "one of them is needed"),
+        (["--url", "x", "--build", "instances=2"], "--build goes with --model"),
         (["--url", "x", "--concurrency", "4:1"], "ends (1) before it starts (4)"),
         (["--url", "x", "--concurrency", "1", "--rate", "1"], "three kinds of load"),
         (["--url", "x", "--rate", "0"], "a rate must be above 0"),
@@ -250,14 +250,14 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--concurrency", "0"], "--concurrency: '0' holds 0"),
         (["--url", "x", "--shared-memory", "disk"], "shared_memory must be 'system', 'cuda' or 'cuda:N', got 'disk'"),
         (["--url", "ftp://x"], "unknown scheme 'ftp'"),
-        (["--bundle", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
+        (["--model", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
         (["--url", "x", "compare", "a", "b"], "--url does not go with `compare`"),
         (["sweep", "x", "--latency-limit-ms", "5"], "say what to vary"),
         (["sweep", "demo-asr", "--instances", "1,2"], "give the loads to measure, or a latency limit"),
         (["sweep", "x", "--instances", "0", "--concurrency", "1"], "instances must be a number above 0"),
         (["sweep", "x", "--vary", "colour=red", "--concurrency", "1"], "no option 'colour'"),
         (["sweep", "x", "--vary", "layout=ensemble", "--streaming", "--streams", "1"], "layout=ensemble is for whole"),
-        (["--bundle", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
+        (["--model", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
         (["sweep", "x", "--batching", "lazy", "--concurrency", "1"], "static, dynamic or both, got 'lazy'"),
         (["sweep", "x", "--instances", "1", "--concurrency", "1", "--resume"], "--resume needs --output or --report"),
         (["compare", "a", "b", "--max-slowdown", "much"], "a percentage from 0 to below 100"),
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_to
 
 @pytest.mark.slow
 def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_server(toy_bundle: Path, tmp_path: Path):
-    command = [*COMMAND, "--bundle", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
+    command = [*COMMAND, "--model", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
     command += ["--concurrency", "1:50", *map(str, QUICK), "--report", str(tmp_path / "r.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as running:
         assert running.stderr is not None

@@ -17,6 +17,7 @@ import pytest
 import typer
 import yaml
 
+from pages import DOCUMENTS, command_lines, words
 from tritone.cli.main import app
 from tritone.proxy.grpc import LOCKED_CALLS, OF_MODELS, SERVICE
 from tritone.proxy.http import LOCKED
@@ -431,6 +432,16 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     # the names that a server has, not only ours
     assert (ROOT / "deploy/monitoring/alerts.yml").read_text(encoding="utf-8").count(waited)
+
+
+def test_the_charts_that_documents_install_render_with_their_values() -> None:
+    lines = [line for document in DOCUMENTS for line in command_lines(document) if line.startswith("helm install ")]
+    assert len(lines) > 1
+    for line in lines:
+        _, _, *rest = words(line)
+        done = helm("template", *(ROOT / word if word.startswith("deploy/") else word for word in rest))
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert "s3://models/production" in done.stdout
 
 
 def test_documented_commands_name_files_and_values_that_exist() -> None:

@@ -124,6 +124,19 @@ def test_the_streaming_config_shares_the_streams_among_the_instances(toy_bundle:
     assert config.sequence_batching.max_sequence_idle_microseconds > 7_000_000
 
 
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_the_command_puts_different_numbers_of_instances_on_gpus(toy_bundle: Path, tmp_path: Path, mode: str) -> None:
+    words = ["build", toy_bundle, "--output", tmp_path, "--mode", mode, "--instances", "1@0,2@1,2", "--max-streams", 10]
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exit_code == 0, result.output
+    (model,) = read_repository(tmp_path)
+    groups = config_of(model).instance_group
+    gpu = pb.ModelInstanceGroup.KIND_GPU
+    assert [(each.count, each.kind, list(each.gpus)) for each in groups] == [(1, gpu, [0]), (2, gpu, [1, 2])]
+    if mode == "streaming":
+        assert config_of(model).parameters["max_streams"].string_value == "2", "ten streams on five processes"
+
+
 def test_settings_survive_the_way_through_the_config() -> None:
     settings = Settings(sample_rate=8000, threads=3, max_audio_s=12.25, max_streams=7, idle_timeout_s=0.5)
     assert Settings.from_parameters(settings.to_parameters() | {"EXECUTION_ENV_PATH": "triton's own"}) == settings
@@ -309,7 +322,12 @@ def test_the_command_writes_what_its_options_say(toy_bundle: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["--gpus", "0"], "device is cpu"), (["--gpus", "a"], "numbers separated"), (["--name", "../up"], "--name")],
+    [
+        (["--gpus", "0"], "device is cpu"),
+        (["--instances", "2@x"], "does not say how many instances are to be where"),
+        (["--gpus", "a"], "numbers separated"),
+        (["--name", "../up"], "--name"),
+    ],
 )
 def test_wrong_usage_of_the_command_exits_with_2(toy_bundle: Path, tmp_path: Path, words: list[str], told: str) -> None:
     result = CliRunner().invoke(app, ["build", str(toy_bundle), "--output", str(tmp_path / "repo"), *words])

@@ -64,7 +64,7 @@ def build(
         list[str] | None,
         typer.Option(
             metavar="STAGE=COUNT[@PLACE]",
-            help="Ensemble: processes of a stage, such as acoustic=2@0,1 or decoder=4@cpu; as --instances says if not "
+            help="Ensemble: processes of a stage: acoustic=2@0,1 or decoder=4@cpu; as --instances says if not "
             "given, and the decoder on the CPU.",
         ),
     ] = None,

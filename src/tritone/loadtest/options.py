@@ -7,6 +7,7 @@ from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
 from tritone.options.fields import check_bounds, option
 
+TENSORS = "tensors"  # the `output` of targets and measurements of models that are not speech
 MAX_PROCESSES = 16
 LEAST_TICK_S = 0.1  # between reports, unless `tick_s` is less
 WINDOWS_LONGER = 5.0  # times its length that a window with few requests may last

@@ -8,7 +8,7 @@ Commands, parameters of requests and of served models, and tables of the documen
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tritone.errors import InputError
 
 Read = Callable[[Any], Any]
+REQUIRED: Any = MISSING  # in place of a default, of a field that must be given
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,7 +120,8 @@ def _made(
             if each.metadata.get("percent"):
                 value = value / 100
             if each.metadata.get("auto"):
-                value = each.default if value == "auto" else _number(_name(each), hint, value)
+                read = each.metadata.get("read") or functools.partial(_number, _name(each), hint)
+                value = each.default if value == "auto" else read(value)
             values[each.name] = _numbers(value) if hint == tuple[int, ...] else value
     return group(**values)
 

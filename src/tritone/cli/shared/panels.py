@@ -9,11 +9,11 @@ _GENERIC = ("--output", "--name", "--max-batch-size", "--axes", "--labels")
 FIRST = {
     "transcribe": ("--model", "--url", "--format", "--output", "--streaming"),
     "segments": ("--model", "--url", "--format", "--output", "--streaming"),
-    "diarize": ("--bundle", "--url", "--num-speakers", "--format", "--output"),
+    "diarize": ("--model", "--url", "--num-speakers", "--format", "--output"),
     "embed": ("--output", "--wavscp", "--model", "--url", "--device"),
-    "evaluate": ("--bundle", "--url", "--manifest", "--compare", "--html"),
+    "evaluate": ("--model", "--url", "--manifest", "--compare", "--html"),
     "build": ("--output", "--name", "--device", "--precision", "--instances"),
-    "bench": ("--url", "--bundle", "--concurrency", "--streaming", "--output"),
+    "bench": ("--url", "--model", "--concurrency", "--streaming", "--output"),
     "bench sweep": ("--instances", "--max-batch-size", "--latency-limit-ms", "--streaming", "--output"),
     "serve": ("--host", "--http-port", "--grpc-port", "--gateway", "--device"),
     "gateway": ("--url", "--host", "--port", "--keys", "--page"),
@@ -41,13 +41,13 @@ PANELS = {
         "--alias",
     ),
     "Load": (
-        "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
+        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
         "--percentile", "--max-wer", "--batching", "--vary", "--build",
     ),
     "Search": (
         "--search", "--beam", "--nbest", "--ctc-weight", "--reverse-weight", "--lm", "--lm-unit", "--lm-weight",
         "--hotwords", "--hotwords-file", "--word-bonus", "--blank-penalty", "--temperature", "--max-symbols",
-        "--max-states", "--max-contexts", "--parameters", "build --timestamps",
+        "--max-states", "--max-contexts", "build --timestamps",
     ),
     "Streams": (
         "--realtime", "--reconnect", "--chunk-ms", "--chunk-size", "--left-chunks", "--left-context",
@@ -63,6 +63,7 @@ PANELS = {
     "Speakers": (
         "--speakers", "--speaker-model", "--num-speakers", "--min-speakers", "--max-speakers", "--method",
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",
+        "--embed-window-s", "--embed-shift-s",
     ),
     "Speech": (
         "segments --threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",

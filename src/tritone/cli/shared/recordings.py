@@ -108,10 +108,15 @@ def named(
     data_dir: Path | None,
     *,
     doing: str = "transcribe",
+    need_audio: bool = True,
 ) -> tuple[list[str], list[str]]:
     """The paths of all recordings that a command is told of, and what lists call them; files have no such names.
 
     Files are taken as they were written, so that messages are in those words.
+
+    Args:
+        doing: what is done with recordings, for messages.
+        need_audio: whether a list that names files which are not there is an error.
 
     Raises:
         typer.BadParameter: there are both files and a list, two lists, none at all, or a list among the files.
@@ -129,7 +134,7 @@ def named(
         raise typer.BadParameter(
             f"name what to {doing}: audio files or folders, or --wavscp, or --manifest, or --data-dir"
         )
-    utterances = listed(wavscp, manifest, data_dir)
+    utterances = listed(wavscp, manifest, data_dir, need_audio=need_audio)
     return [path_of(each) for each in utterances], [each.id for each in utterances]
 
 

@@ -10,6 +10,13 @@ import typer
 
 ENDS_WITH = "0.3"
 
+
+def _search_flags(parameters: str) -> list[str]:
+    from tritone.cli.shared.search_options import parameters_as_flags  # most command lines need not wait for it
+
+    return parameters_as_flags(parameters)
+
+
 _GRAPHS = ("export onnx", "export torch-export", "export torchscript", "export tensorrt")
 
 RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
@@ -18,10 +25,16 @@ RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
     "build": {"--hotwords": "--hotwords-file", "--version": "--model-version"},
     "gateway": {"--triton": "--url"},
     "drain": {"--url": "--metrics-url"},
-    "transcribe": {"--resume": "--reconnect"},
-    "embed": {"--output-directory": "--output"},
-    "evaluate": {"--json": "--report"},
-    "bench": {"--json": "--report", "--window-s": "--measure-s"},
+    "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
+    "embed": {"--bundle": "--model", "--output-directory": "--output"},
+    **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify")},
+    "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": _search_flags},
+    "bench": {
+        "--bundle": "--model",
+        "--parameters": _search_flags,
+        "--json": "--report",
+        "--window-s": "--measure-s",
+    },
     "bench sweep": {"--json": "--report", "--window-s": "--measure-s"},
 }
 """By the words of a command: the old name, and the new one or what makes new words of its value."""

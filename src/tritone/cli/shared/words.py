@@ -10,7 +10,7 @@ from tritone.storage.address import SCHEMES
 
 # All other options that take text with :// in it take paths.
 TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--cors", "--traces")
-TAKE_BUNDLES = "--bundle"
+TAKE_BUNDLES = "--bundle"  # of `demo`
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE", "WHAT")  # metavars of parameters that may be s3://... begin so
 TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...
 TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles

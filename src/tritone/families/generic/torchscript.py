@@ -80,7 +80,7 @@ def export_torchscript(
         raise ExportError(f"{path} is a script, which says nothing of the sizes of {', '.join(unsaid)}. {SAY}")
     run = _Runner(module, facts.inputs)
     facts = _with_outputs(facts, options, run, dict(rename or {}), known)
-    proposal = propose(facts, options, run, name=name)
+    proposal = propose(facts, options, run, name=name, output=output)
     propose_only(proposal)
     if output is None:
         return proposal

@@ -46,7 +46,7 @@ def settings(measurement: Measurement) -> dict[str, str]:
         "model": measurement.model,
         "protocol": PROTOCOLS.get(measurement.protocol, measurement.protocol),
         "loop": LOOPS.get(measurement.loop, measurement.loop),
-        "audio": measurement.seconds,
+        "audio" if measurement.has_audio else "input": measurement.seconds,
         "batch": str(measurement.batch_size),
     }
     if measurement.samples != FLOAT32:
@@ -133,6 +133,18 @@ def common(measurements: Sequence[Measurement], leave_out: str = "") -> str:
     held = {name: value for name, value in settings(measurements[0]).items() if (name, value) in shared}
     held.pop(leave_out, None)
     return describe(held)
+
+
+def unit_of(measurements: Sequence[Measurement]) -> str:
+    """What throughput counts: utterances; of other models requests, or samples where a request may have several."""
+    return unit(
+        any(each.has_audio for each in measurements), max((each.batch_size for each in measurements), default=1)
+    )
+
+
+def unit(has_audio: bool, batch_size: int) -> str:
+    """As `unit_of`, for what is not measured yet."""
+    return "utterances" if has_audio else "samples" if batch_size > 1 else "requests"
 
 
 def is_clean(measurement: Measurement) -> bool:

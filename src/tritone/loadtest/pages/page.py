@@ -25,6 +25,7 @@ from tritone.loadtest.findings.series import (
     load_of,
     operating_point,
     settings,
+    unit_of,
     varying,
 )
 from tritone.loadtest.pages.plots import Plot, plots_of
@@ -44,6 +45,9 @@ REQUESTS = [
     Column("latency_p90_ms", "p90", 1, "ms", spare=4),
     Column("latency_p95_ms", "p95", 1, "ms"),
     Column("latency_p99_ms", "p99", 1, "ms", spare=2),
+    Column("first_answer_p50_ms", "first p50", 1, "ms", spare=1),
+    Column("first_answer_p95_ms", "first p95", 1, "ms"),
+    Column("answers", "answers", 1, spare=2),
     Column("server_queue_ms", "queue", 1, "ms", spare=3),
     Column("server_compute_ms", "compute", 1, "ms", spare=3),
     Column("server_mean_batch", "batch", 1, spare=2),
@@ -123,7 +127,7 @@ def flat(measurement: Measurement, report: Report) -> dict[str, Cell]:
     row["errors"] = measurement.failed
     row |= {
         "throughput": measurement.throughput,
-        "rtfx": measurement.rtfx,
+        "rtfx": measurement.rtfx if measurement.has_audio else None,
         "rtf": measurement.rtf if measurement.audio_s else None,
         "rtfx_per_gpu": report.rtfx_per_gpu(measurement),
     }
@@ -201,9 +205,14 @@ def cards_of(report: Report) -> list[tuple[str, str, str]]:
 
     cards = []
     if offline:
-        fastest = max(offline, key=lambda each: each.rtfx)
-        hint = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s; {operating_point(fastest, names)}"
-        cards.append(("highest RTFx", f"{fastest.rtfx:.1f}", hint))
+        if any(each.has_audio for each in offline):
+            fastest = max(offline, key=lambda each: each.rtfx)
+            what = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s"
+            cards.append(("highest RTFx", f"{fastest.rtfx:.1f}", f"{what}; {operating_point(fastest, names)}"))
+        else:
+            fastest = max(offline, key=lambda each: each.throughput)
+            value = f"{fastest.throughput:.1f}"
+            cards.append((f"most {unit_of([fastest])} per second", value, operating_point(fastest, names)))
         if (per_gpu := report.rtfx_per_gpu(fastest)) is not None and len(report.stamp.gpus) > 1:
             cards.append(("RTFx per GPU", f"{per_gpu:.1f}", f"{len(report.stamp.gpus)} GPUs"))
         quickest = min(offline, key=_p95)
@@ -233,6 +242,7 @@ def html_report(report: Report, plots: Sequence[Plot] | None = None) -> str:
         cards=cards_of(report),
         plots=plots_of(report) if plots is None else plots,
         tables=tables_of(report),
+        has_audio=not report.measurements or any(each.has_audio for each in report.measurements),
         notes=report.notes,
         json=json.dumps(report.to_dict(), indent=1).encode(),
         csv=to_csv(report).encode("utf-8", "replace"),
@@ -277,11 +287,15 @@ def _table(report: Report, measurements: Sequence[Measurement], columns: Iterabl
         for each, held in zip(measurements, all_settings, strict=True)
     ]
     loops = dict.fromkeys(each.loop for each in measurements)
+    per_second = f"{unit_of(measurements)}/s".replace("utterances", "utt")
     title = [" and ".join(LOOPS[loop] for loop in loops), common(measurements, leave_out="loop")]
     found = [
         *(_setting(name, [held.get(name) for held in all_settings]) for name in names),
         Column("load", " or ".join(dict.fromkeys(LOADS[loop] for loop in loops))),
-        *(_fitted(column, rows) for column in columns),
+        *(
+            _fitted(replace(column, title=per_second) if column.key == "throughput" else column, rows)
+            for column in columns
+        ),
     ]
     return Table(_capital(": ".join(filter(None, title))), found, rows, tones=_tones(measurements)).without_empty()
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args, get_type_hints
 
 from tritone.backend.settings import from_text
 from tritone.repository import AUTO, ModelOptions
+from tritone.repository.instances import read_count
 from tritone.search.options import MODEL_PARAMETERS
 from tritone.server.layout import Acoustic, Layout
 
@@ -72,12 +73,14 @@ def parse_option(name: str, text: str) -> tuple[str, Value]:
     if field == "stage":  # places have commas too: acoustic=2@0,1,decoder=4
         return field, tuple(re.split(r"\s*,\s*(?=\w+=)", text.strip()))
     is_list = isinstance(OPTIONS[field], tuple)
+    if field == "instances" and "@" in text:
+        return field, read_count(text)
     if text.strip() == "auto" and BuildOptions.__dataclass_fields__[field].metadata.get("auto"):
         return field, AUTO
     try:
         if is_list:
             return field, tuple(int(part) for part in text.split(",") if part.strip())
-        return field, from_text(TYPES[field], text.strip())
+        return field, from_text(int if field == "instances" else TYPES[field], text.strip())
     except ValueError as error:
         kind = "whole numbers separated by commas" if is_list else error
         raise ValueError(f"{name} needs {kind}, got {text!r}") from None
