@@ -48,6 +48,7 @@ CODES = {
     401: "unauthorized",
     403: "forbidden",
     404: "not_found",
+    405: "method_not_allowed",
     408: "too_slow",
     413: "too_large",
     415: "unsupported_format",
