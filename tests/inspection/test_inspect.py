@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
@@ -221,11 +220,3 @@ def test_the_same_is_there_as_json(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", "--json", str(onnx_file(tmp_path / "model.onnx"))])
     found = json.loads(result.stdout)
     assert found["listings"][0]["rows"][0] == ["input", "pixels", "BF16", "[batch, 3, ?]"]
-
-
-def test_types_are_those_of_onnx() -> None:
-    from tritone.runtime.onnx.description import TYPES
-
-    names = {number: onnx.TensorProto.DataType.Name(number) for number in TYPES}
-    said = {"FP32": "FLOAT", "FP16": "FLOAT16", "FP64": "DOUBLE", "BF16": "BFLOAT16"}
-    assert {number: said.get(name, name.upper()) for number, name in TYPES.items()} == names

@@ -3,10 +3,12 @@
 model.onnx, model.ts, model.pt2  ->  GraphDescription: inputs, outputs, facts
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Size = int | str  # of an axis: a number, or the name of what it may be
+SHOWN_OPERATORS = 8
 ANY = "?"  # an axis without a name
 
 
@@ -28,3 +30,10 @@ class GraphDescription:
     outputs: tuple[TensorDescription, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def most_common(operators: Counter[str]) -> str:
+    """How many operators there are, and those that are there most often."""
+    common = ", ".join(f"{name} {count}" for name, count in operators.most_common(SHOWN_OPERATORS))
+    rest = len(operators) - SHOWN_OPERATORS
+    return f"{sum(operators.values())}: {common}" + (f", and {rest} other kinds" if rest > 0 else "")

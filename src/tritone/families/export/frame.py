@@ -18,7 +18,7 @@ import onnx
 
 from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Manifest, Precision, Role
+from tritone.bundle.manifest import Manifest, Precision, Role, Transducer
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
 from tritone.families.export.graph_files import GraphFiles, Part
@@ -31,6 +31,7 @@ from tritone.runtime import Graph
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs
     from tritone.families.export.networks import Networks
+    from tritone.families.export.transducer_drift import TransducerDrift
 
 
 class ExportedModel(ABC):
@@ -43,6 +44,7 @@ class ExportedModel(ABC):
         sources: upstream's files, by what they are.
         choices: what the provenance keeps beside the options that all exports have.
         notes: what was taken for granted and should be known.
+        transducer: what the manifest says of one; `silent` are the ids then that are no tokens.
     """
 
     family: ClassVar[str]
@@ -51,16 +53,29 @@ class ExportedModel(ABC):
     sources: Mapping[str, Path]
     choices: Mapping[str, Choice]
     notes: tuple[str, ...] = ()
+    transducer: Transducer | None = None
+    silent: frozenset[int] = frozenset()
 
     @abstractmethod
     def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
         """The model's graphs in a precision; `explicit` asks for graphs that say themselves what is float32 inside."""
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
-        """How far an opened graph is from the float32 one of its role, on audio; by default frame by frame."""
+        """How far an opened graph is from the float32 one of its role, on audio: by tokens, or frame by frame."""
         from tritone.families.export.frame_drift import frame_drift
 
+        if self.transducer is not None:
+            return self._transducer_drift(self.graphs[role], opened, recordings)
         return frame_drift(self.graphs[role], opened, recordings)
+
+    @cached_property
+    def _transducer_drift(self) -> "TransducerDrift":
+        from tritone.families.export.transducer_drift import TransducerDrift
+
+        assert self.transducer is not None
+        assert self.tokens is not None
+        offline, predictor, joiner = (self.graphs[each] for each in ("encoder", "predictor", "joiner"))
+        return TransducerDrift(offline, predictor, joiner, self.transducer.start, self.silent, len(self.tokens))
 
     def prepare_drift(self, recordings: Sequence[Waveform]) -> None:  # noqa: B027  # few need it
         """Compute what graphs are compared with on audio before one of them is opened, where that takes memory."""

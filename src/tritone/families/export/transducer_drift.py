@@ -7,7 +7,6 @@ that is judged changes; all others are the float32 ones.
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,20 +16,6 @@ from tritone.families.export.drift import Array, Drift, distribution_drift
 from tritone.families.export.exportable import ExportableGraph
 from tritone.families.export.frame_drift import paired_frames
 from tritone.runtime import Graph
-
-
-class Predictor(Protocol):
-    """A predictor as a graph: contexts and its states in, vectors and the next states out.
-
-    `state_shapes`: of a row, by name; nothing for one that looks at a few tokens only.
-    """
-
-    state_shapes: Mapping[str, tuple[int, ...]]
-
-    @property
-    def outputs(self) -> list[str]: ...
-
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]: ...
 
 
 class TransducerDrift:
@@ -46,7 +31,7 @@ class TransducerDrift:
     def __init__(
         self,
         offline: ExportableGraph,
-        predictor: Predictor,
+        predictor: ExportableGraph,
         joiner: ExportableGraph,
         start: Sequence[int],
         silent: frozenset[int],
@@ -104,8 +89,9 @@ class TransducerDrift:
         return self._paths[key]
 
     def _searched(self, frames: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        states = {name: torch.zeros(1, *shape) for name, shape in self.predictor.state_shapes.items()}
-        fed = {"context": torch.tensor([self.start]), **states}
+        fed = {name: torch.zeros_like(value[:1]) for name, value in self.predictor.example().items()}
+        states = [name for name in fed if name != "context"]
+        fed["context"] = torch.tensor([self.start])
         results = self._predict(fed)
         steps, vectors = [], []
         for frame in frames.split(1):

@@ -11,10 +11,10 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -29,13 +29,17 @@ from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts,
 from tritone.families.generic.writer import GraphReport, write_graph
 from tritone.families.onnx.forms import open_axes, weights_of
 from tritone.runtime.graph import Array
-from tritone.runtime.onnx.description import TYPES as NAMES
+from tritone.runtime.onnx.description import types
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.graph import OnnxGraph
 
 GRAPH = "model.onnx"
 MAX_GRAPH_BYTES = 2**31 - 1  # of a protobuf message
-TYPES: Mapping[int, TensorType] = {number: name for number, name in NAMES.items() if name.isupper()}  # type: ignore[misc]
+TYPES: Mapping[int, TensorType] = {
+    number: name  # type: ignore[misc]
+    for number, name in types().items()
+    if name in get_args(TensorType)
+}
 """By ONNX's numbers, those that Triton knows."""
 
 
@@ -86,7 +90,7 @@ class OnnxSource:
             )
         tensor = value.type.tensor_type
         if tensor.elem_type not in TYPES:
-            name = TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in _known() else tensor.elem_type
+            name = types().get(tensor.elem_type, tensor.elem_type)
             raise ExportError(
                 f"{self.path}: {value.name} is of type {name}, which Triton does not know; cast it in the graph"
             )
@@ -298,7 +302,3 @@ def _opened(path: Path) -> OnnxGraph:
 def _runner(graph: OnnxGraph) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
     names = list(graph.outputs)
     return lambda inputs: dict(zip(names, graph(inputs, names), strict=True))
-
-
-def _known() -> Sequence[int]:
-    return TensorProto.DataType.values()

@@ -6,6 +6,7 @@ transformers leaves out what has its default value, so the defaults here are tho
 (models/wav2vec2/configuration_wav2vec2.py and its relatives).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -110,10 +111,7 @@ class ModelConfig(BaseModel):
     @property
     def stride(self) -> int:
         """Samples from one frame to the next."""
-        product = 1
-        for stride in self.conv_stride:
-            product *= stride
-        return product
+        return math.prod(self.conv_stride)
 
     @property
     def reach(self) -> int:

@@ -8,22 +8,18 @@ Architecture and sizes are read off the tensors.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, State, Streaming, Transducer
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import file_in
-from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.joiner import JoinerGraph
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
-from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.icefall.checkpoint import load_model
 from tritone.families.icefall.graphs import (
     FRAME_SHIFT,
@@ -41,7 +37,6 @@ from tritone.families.icefall.model import Architecture, IcefallModel
 from tritone.families.icefall.options import Head, IcefallOptions
 from tritone.families.icefall.tokens import BLANK_ID, describe, read_table
 from tritone.families.layers.fbank import FrontEnd
-from tritone.runtime import Graph
 
 TOKENS = "tokens.txt"
 # Chunk size, left and right context where none are given, in encoder frames: upstream's defaults, or where it has none,
@@ -88,6 +83,8 @@ class ExportedIcefall(ExportedModel):
         self.transducer = (
             _transducer(self.model, options.start_context, len(self.tokens)) if self.head == "transducer" else None
         )
+        unknown = self.vocabulary.unk_id
+        self.silent = frozenset({BLANK_ID} if unknown is None else {BLANK_ID, unknown})
         config, heads = self.model.config, options.num_heads
         chunk, left, right = self.sizes if options.streaming else (None, None, None)
         self.sources = _sources(options.checkpoints, read.table, options.bpe_model)
@@ -117,20 +114,6 @@ class ExportedIcefall(ExportedModel):
             graphs["predictor"] = PredictorGraph(model.predictor, model.joiner)
             graphs["joiner"] = JoinerGraph(model.joiner)
         return {role: graph.eval() for role, graph in graphs.items()}
-
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
-        graphs = self.graphs
-        if self.transducer is None:
-            return super().drift(role, opened, recordings)
-        return self._transducer_drift(graphs[role], opened, recordings)
-
-    @cached_property
-    def _transducer_drift(self) -> TransducerDrift:
-        offline, predictor, joiner = (self.graphs[each] for each in ("encoder", "predictor", "joiner"))
-        assert isinstance(predictor, PredictorGraph)
-        assert self.transducer is not None
-        silent = frozenset({BLANK_ID} if self.vocabulary.unk_id is None else {BLANK_ID, self.vocabulary.unk_id})
-        return TransducerDrift(offline, predictor, joiner, self.transducer.start, silent, self.vocabulary.size)
 
     def manifest(self) -> dict[str, Any]:
         offline, stream = self.graphs["encoder"], self.graphs.get("streaming_encoder")

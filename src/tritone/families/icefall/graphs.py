@@ -9,8 +9,7 @@ with many frames. With a CTC head, the encoders give log_probs, num_frames, enco
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -232,7 +231,6 @@ class PredictorGraph(ExportableGraph):
     compared = ("predictor_out",)
     counted = None
     quantised = False  # a lookup and a convolution; search asks for each context once
-    state_shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     def __init__(self, predictor: StatelessPredictor, joiner: Joiner) -> None:
         super().__init__()

@@ -4,28 +4,22 @@ FILE.nemo  ->  manifest.json, tokens.txt, and for each runtime and precision the
                predictor and joiner
 """
 
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Precision, Role, State, Transducer, Vocabulary
 from tritone.bundle.vocabulary import UNKNOWN
 from tritone.errors import ExportError
-from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.joiner import JoinerGraph
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
-from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.layers.log_mel import LogMel, features_of
 from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph
 from tritone.families.nemo.model import read_archive
 from tritone.families.nemo.options import Head, NemoOptions
-from tritone.runtime import Graph
 
 START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
@@ -68,6 +62,8 @@ class ExportedNemo(ExportedModel):
         self.sample_rate = config.features.sample_rate
         self.sources: dict[str, Path] = {"archive": options.archive}
         self.choices = {"head": self.head}
+        self.transducer = self._transducer() if self.head == "transducer" else None
+        self.silent = frozenset({len(self.tokens) - 1})
         self.notes = tuple(self._notes())
 
     def _notes(self) -> list[str]:
@@ -98,22 +94,6 @@ class ExportedNemo(ExportedModel):
             graphs |= {"predictor": PredictorGraph(model.predictor, model.joint), "joiner": JoinerGraph(model.joint)}
         return {role: graph.eval() for role, graph in graphs.items()}
 
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
-        graphs = self.graphs
-        if self.head == "ctc":
-            return super().drift(role, opened, recordings)
-        return self._transducer_drift(graphs[role], opened, recordings)
-
-    @cached_property
-    def _transducer_drift(self) -> TransducerDrift:
-        graphs = self.graphs
-        predictor = graphs["predictor"]
-        assert isinstance(predictor, PredictorGraph)
-        blank, start = len(self.tokens) - 1, self._transducer().start
-        return TransducerDrift(
-            graphs["encoder"], predictor, graphs["joiner"], start, frozenset({blank}), len(self.tokens)
-        )
-
     def manifest(self) -> dict[str, Any]:
         config, offline = self.model.config, self.graphs["encoder"]
         assert isinstance(offline, OfflineGraph)
@@ -137,7 +117,7 @@ class ExportedNemo(ExportedModel):
                 sos_id=find.get(START),
                 eos_id=find.get(END),
             ),
-            "transducer": self._transducer() if self.head == "transducer" else None,
+            "transducer": self.transducer,
         }
 
     def _transducer(self) -> Transducer:

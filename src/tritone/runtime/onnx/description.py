@@ -1,36 +1,25 @@
 """What an ONNX file says of its graph, read without onnxruntime. Weights beside the graph are named and not read."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tritone.errors import BundleError
-from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription
+from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription, most_common
 from tritone.runtime.onnx.external_data import LOOPS, locations, parsed
 
 MAX_BYTES = 2**31 - 1  # of a protobuf message
 MAX_AXES = 64
-SHOWN_OPERATORS = 8
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
-TYPES = {
-    1: "FP32",
-    2: "UINT8",
-    3: "INT8",
-    4: "UINT16",
-    5: "INT16",
-    6: "INT32",
-    7: "INT64",
-    8: "STRING",
-    9: "BOOL",
-    10: "FP16",
-    11: "FP64",
-    12: "UINT32",
-    13: "UINT64",
-    14: "complex64",
-    15: "complex128",
-    16: "BF16",
-}
-"""ONNX's numbers of types; in capitals as Triton calls them."""
+TRITONS = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16"}
+
+
+def types() -> dict[int, str]:
+    """ONNX's types by their numbers, with Triton's names of those that it has."""
+    from onnx import TensorProto
+
+    return {number: TRITONS.get(name, name) for name, number in TensorProto.DataType.items()}
 
 
 def describe(path: Path) -> GraphDescription:
@@ -43,17 +32,15 @@ def describe(path: Path) -> GraphDescription:
     graph = model.graph
     operators = Counter(_text(node.op_type) for node in graph.node)
     opsets = {_text(each.domain): each.version for each in model.opset_import}
-    common = ", ".join(f"{name} {count}" for name, count in operators.most_common(SHOWN_OPERATORS))
-    rest = f", and {len(operators) - SHOWN_OPERATORS} other kinds" if len(operators) > SHOWN_OPERATORS else ""
     weights = {_text(each.name): each for each in graph.initializer}
-    numbers = sum(_product(each.dims) for each in weights.values())
+    numbers = sum(math.prod(max(0, size) for size in each.dims[:MAX_AXES]) for each in weights.values())
     beside = sorted(locations(model))
     facts = {
         "graph": _text(graph.name),
         "opset": ", ".join(f"{version}" if not name else f"{name} {version}" for name, version in opsets.items()),
         "format": f"IR {model.ir_version}",
         "written by": f"{_text(model.producer_name)} {_text(model.producer_version)}".strip(),
-        "operators": f"{sum(operators.values())}: {common}{rest}" if operators else "none",
+        "operators": most_common(operators) if operators else "none",
         "weights": f"{numbers:,} numbers in {len(weights)} tensors",
         "weights beside it": ", ".join(beside),
         "metadata": ", ".join(_text(each.key) for each in model.metadata_props),
@@ -95,7 +82,7 @@ def _tensor(value: Any) -> TensorDescription:
         if kind.HasField(field):
             return TensorDescription(name, word, None)
     dense = kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
-    word = TYPES.get(dense.elem_type, f"type {dense.elem_type}")
+    word = types().get(dense.elem_type, f"type {dense.elem_type}")
     if kind.HasField("sparse_tensor_type"):
         word = f"sparse {word}"
     if not dense.HasField("shape"):
@@ -107,13 +94,6 @@ def _size(axis: Any) -> Size:
     if axis.HasField("dim_value") and axis.dim_value >= 0:  # paddle2onnx writes -1 for any size
         return int(axis.dim_value)
     return _text(axis.dim_param) or ANY
-
-
-def _product(dims: Any) -> int:
-    result = 1
-    for size in dims[:MAX_AXES]:
-        result *= max(0, size)
-    return result
 
 
 def _text(content: str | bytes) -> str:

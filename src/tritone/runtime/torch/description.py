@@ -17,13 +17,12 @@ import numpy as np
 import torch
 
 from tritone.errors import BundleError
-from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription
+from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription, most_common
 from tritone.runtime.python.signature import TYPES
 from tritone.runtime.torch.archive import Archive
 from tritone.runtime.torch.records import Records, field
 
 MAX_CODE_BYTES = 2**24  # of the text of all classes
-SHOWN_OPERATORS = 8
 BF16 = "BF16"
 FORWARD = re.compile(r"^  def forward\((?P<arguments>[^)]{0,20000})\) -> (?P<result>[^\n]{1,5000}):$", re.MULTILINE)
 CALLS = re.compile(r"\b(?:torch|ops\.\w+)\.(\w+)\(")
@@ -82,7 +81,7 @@ def _describe_program(path: Path) -> GraphDescription:
         outputs=_tensors(outputs, record.get("outputs") or keys_of_results(module, outputs), values, archive),
         facts={
             "written by": f"torch {version}",
-            "operators": _most_common(Counter(".".join(each.split(".")[:2]) for each in nodes)),
+            "operators": most_common(Counter(".".join(each.split(".")[:2]) for each in nodes)),
             "weights": f"{held} tensors",
         },
         notes=(f"operators of others, which Tritone does not run: {', '.join(foreign)[:200]}",) if foreign else (),
@@ -154,7 +153,7 @@ def _describe_script(path: Path) -> GraphDescription:
         format="TorchScript",
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        facts={"classes": str(len(code)), "operators": _most_common(operators)},
+        facts={"classes": str(len(code)), "operators": most_common(operators)},
         notes=tuple(notes),
     )
 
@@ -205,9 +204,3 @@ def _parts(text: str) -> list[str]:
         else:
             parts[-1] += letter
     return [part for part in parts if part.strip()]
-
-
-def _most_common(operators: Counter[str]) -> str:
-    common = ", ".join(f"{name} {count}" for name, count in operators.most_common(SHOWN_OPERATORS))
-    rest = len(operators) - SHOWN_OPERATORS
-    return f"{sum(operators.values())}: {common}" + (f", and {rest} other kinds" if rest > 0 else "")

@@ -10,7 +10,7 @@ import math
 import mmap
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from tritone.errors import LanguageModelError
 from tritone.paths import open_file
 from tritone.search.ngram import arpa, kenlm
-from tritone.search.ngram.tables import MAX_ORDER, Bytes, Ids, Tables, Words, find_word, place_of, score_words
+from tritone.search.ngram.tables import MAX_ORDER, Bytes, Ids, Tables, Words, find_word, place_of
 
 MAX_BYTES = 8 * 2**30  # of a file, and of what it needs in memory
 MAX_RATIO = 32  # of what a gzipped file unpacks to and its size; that of text is 10 at most, gzip's own limit 1032
@@ -84,11 +84,6 @@ class NgramModel:
         if self._begin and self.order > 1:
             context[0] = self._begin
         return context
-
-    def score_sentence(self, words: Sequence[str]) -> float:
-        """ln P(words </s> | <s>). A model without sentence marks starts without context, or adds nothing at the end."""
-        ids = [self.word_id(word) for word in words] + ([self.end] if self.end else [])
-        return float(score_words(self.place, np.asarray(ids, dtype=np.int32), self.start)) * LN_10
 
 
 def _content(path: Path, max_bytes: int) -> Bytes:

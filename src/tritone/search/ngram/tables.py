@@ -158,17 +158,6 @@ def score_word(at: Any, context: Ids, word: Any, next_context: Ids) -> Any:
 
 
 @compiled
-def score_words(places: Any, words: Ids, start: Ids) -> Any:
-    """log10 P of words one after the other, from the context `start`; `places` as from `place_of`."""
-    at = places[0]
-    context = start.copy()
-    total = 0.0
-    for word in words:
-        total += score_word(at, context, np.int64(word), context)
-    return total
-
-
-@compiled
 def find_word(words: Words, text: Bytes, first: Any, last: Any) -> Any:
     """The id of the word text[first:last]; -1 if it is unknown."""
     return words.slots[_word_slot(words, text, first, last)]
