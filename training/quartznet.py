@@ -34,17 +34,18 @@ class Block(nn.Module):
     def __init__(self, config: BlockConfig, channels: int, dropout: float) -> None:
         super().__init__()
         self.config = config
-        over_frames = {"stride": config.stride, "dilation": config.dilation, "padding": config.padding, "bias": False}
+        # Stride, padding and dilation are of the convolutions over frames.
+        over_frames = (config.kernel_size, config.stride, config.padding, config.dilation)
         layers: list[nn.Module] = []
         for repeat in range(config.repeat):
             width = config.filters if repeat else channels
             if repeat:
                 layers += [nn.ReLU(), nn.Dropout(dropout)]
             if config.separable:
-                layers.append(nn.Conv1d(width, width, config.kernel_size, groups=width, **over_frames))
+                layers.append(nn.Conv1d(width, width, *over_frames, groups=width, bias=False))
                 layers.append(nn.Conv1d(width, config.filters, 1, bias=False))
             else:
-                layers.append(nn.Conv1d(width, config.filters, config.kernel_size, **over_frames))
+                layers.append(nn.Conv1d(width, config.filters, *over_frames, bias=False))
             layers.append(_norm(config.filters))
         self.mconv = nn.ModuleList(layers)
         self.ending = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))

@@ -308,7 +308,7 @@ def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool)
         for name, load in loads:
             if bench.is_late(name):
                 return
-            told = {
+            told: dict[str, Any] = {
                 "precision": load.precision,
                 "search": load.search,
                 "build": load.build,

@@ -591,7 +591,9 @@ def _jasper_page(found: Found, folder: Path) -> str:
 # --- The tables of the source documents ------------------------------------------------------------------------------
 
 
-def _beside(found: Found, part: str, published: Iterable[Row], keys: Sequence[str], **fields: Any) -> list[Row]:
+def _beside(
+    found: Found, part: str, published: Iterable[Row], keys: Sequence[str], **fields: Any
+) -> list[dict[str, Any]]:
     """Our rows of a part, each with what was published under the same keys, as fields that begin with "t4_"."""
     theirs = {tuple(row[key] for key in keys): row for row in published}
     rows = []

@@ -1,4 +1,4 @@
-"""README.md, docs/start/steps.md and docs/start/what.md, followed by a reader who copies their commands.
+"""Pages followed by a reader who copies their commands: README.md, steps.md and what.md of docs/start, and another one.
 
 The models are small and random, but for the shipped ones and Whisper tiny.en where that is installed; files have the
 names that the pages give them. docs/start/any-model.md is followed in test_any_model.py.
@@ -25,6 +25,7 @@ from tritone.bundle.bundle import shipped_bundles
 from tritone.cli.shared.tiny_en import find_tiny_en
 from tritone.corpus.clips import read_clips
 
+FRAMEWORKS = ROOT / "docs/models/from-frameworks.md"
 README, STEPS, WHAT = ROOT / "README.md", ROOT / "docs/start/steps.md", ROOT / "docs/start/what.md"
 FOLLOWED = {README, STEPS, WHAT, ROOT / "docs/start/any-model.md"}
 CLIPS = read_clips()
@@ -117,6 +118,11 @@ def others(folder: Path) -> None:
         (folder / name).symlink_to(ROOT / name)
 
 
+def examples(folder: Path) -> None:
+    """The examples of a checkout."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+
+
 @pytest.fixture
 def desk(
     request: pytest.FixtureRequest, shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +189,18 @@ def test_the_steps_lead_from_checkpoints_to_numbers(desk: Path) -> None:
     captions = [text for line, text in printed.items() if line.startswith("curl")]
     captions.append((desk / "lecture.srt").read_text(encoding="utf-8"))
     assert [text for text in captions if not text.startswith("1\n00:00:00,")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("desk", [(examples,)], ids=[""], indirect=True)
+def test_a_network_of_pytorch_goes_from_training_to_a_server(desk: Path) -> None:
+    printed = follow(FRAMEWORKS, desk)
+    (asked,) = (text for line, text in printed.items() if line.startswith("python examples/shapes/ask.py") and text)
+    right = re.search(r"shapes-torch: .* (\d+) of 200 right", asked)
+    assert right is not None
+    assert int(right[1]) > 190
+    (metrics,) = (text for line, text in printed.items() if line.startswith("curl"))
+    assert re.search(r'nv_inference_request_success\{model="shapes-torch",version="1"\} 2\d\d', metrics)
 
 
 @pytest.mark.slow

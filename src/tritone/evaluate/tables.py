@@ -89,7 +89,8 @@ def comparison(compared: Comparison) -> Table:
             }
         stability = evaluation.stability
         if stability is not None:
-            row["final_ms"] = _milliseconds(percentile(stability.finals_s, 95))
+            final_s = percentile(stability.finals_s, 95)
+            row["final_ms"] = None if final_s is None else 1000 * final_s
             row["unstable"] = stability.unstable_ratio
         rows.append(row)
     columns = [
@@ -238,7 +239,3 @@ def _confusion(found: Confusion) -> dict[str, Cell]:
         "hypothesis": found.hypothesis or None,
         "times": found.times,
     }
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds

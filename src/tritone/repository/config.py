@@ -158,6 +158,16 @@ class ModelOptions(ModelParameters):
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
         return replace(self, **suited, left_open=())
 
+    def for_texts(self, bundle: Bundle) -> "ModelOptions":
+        """The same options, those that were left open as they suit a decoder whose texts are written on the device.
+
+        One process has the caches of all windows, and takes requests at any time.
+        """
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.whisper is None:
+            return self
+        runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
+        return replace(self, instances=1, left_open=()) if "torch" in runtimes else self
+
     @property
     def longest_s(self) -> float:
         """The longest audio of one request, in seconds; the usual where nothing else was said."""
@@ -195,6 +205,7 @@ def model_config(
     """
     if mode == "streaming":
         options = options.for_streams(bundle)
+    options = options.for_texts(bundle)
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)

@@ -130,7 +130,7 @@ def convert_onnx(
         _check_drift(drift, target, source)
         for file in reversed(written):  # the graph last: it is whole when it is there
             file.replace(output.parent / file.name)
-        sizes = [sum(each.stat().st_size for each in _files(path)) for path in (source, output)]
+        sizes = [sum(each.stat().st_size for each in (path, *inspect(path).weights)) for path in (source, output)]
     return Conversion(
         path=output,
         opset=opset_of(model),
@@ -215,10 +215,6 @@ def _written(model: onnx.ModelProto, path: Path) -> list[Path]:
     data = path.with_name(f"{path.name}.data")
     onnx.save_model(model, path, save_as_external_data=True, location=data.name)
     return [path, data]
-
-
-def _files(path: Path) -> list[Path]:
-    return [path, *inspect(path).weights]
 
 
 def _reference(path: Path, call: Call) -> ReferenceGraph | None:

@@ -240,13 +240,9 @@ def _check_target(whole: Section) -> None:
     )
 
 
-def _has_prompts(whole: Section) -> bool:
-    return str(whole.get("target", None)).endswith("WithPrompt")
-
-
 def _prompts(whole: Section) -> PromptConfig | None:
     """The languages of a model whose class takes one with each utterance."""
-    if not _has_prompts(whole):
+    if not str(whole.get("target", None)).endswith("WithPrompt"):
         return None
     defaults = whole.section("model_defaults", DEFAULTS_KEYS)
     if not defaults.flag("initialize_prompt_feature", False):
