@@ -39,6 +39,12 @@ def test_old_names_are_rewritten_with_their_values_and_told(capsys: pytest.Captu
     assert capsys.readouterr().err == ""
 
 
+def test_an_option_that_is_repeated_is_told_of_once(capsys: pytest.CaptureFixture[str]):
+    words = with_new_names("demo", command_of("demo"), ["--bundle", "a", "--bundle", "b"])
+    assert words == ["--model", "a", "--model", "b"]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_subcommands_have_old_names_of_their_own_and_what_is_for_others_stays():
     bench = command_of("bench")
     words = ["sweep", "demo-asr", "--json", "r.json", "--window-s", "2"]

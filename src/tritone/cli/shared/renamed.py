@@ -55,6 +55,7 @@ def with_new_names(name: str, command: Any, words: Sequence[str]) -> list[str]:
 
 
 def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str], list[str]]]) -> Iterator[str]:
+    told: set[str] = set()  # once, of options that may be repeated
     for word in words:
         if word == "--":  # what follows is for another program
             yield word
@@ -65,7 +66,9 @@ def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str],
         if new is None:
             yield word
         elif isinstance(new, str):
-            _say(name, new)
+            if name not in told:
+                _say(name, new)
+            told.add(name)
             yield f"{new}{equals}{value}"
         else:
             found = new(value if equals else next(words, ""))
