@@ -52,7 +52,7 @@ class Setting:
 
     def value(self, name: str) -> Value:
         """The value of an axis."""
-        return getattr(self if name in (BATCHING, WHERE) else self.options, name)  # type: ignore[no-any-return]
+        return getattr(self if name in (BATCHING, WHERE) else self.options, name)
 
 
 @dataclass(frozen=True, kw_only=True)
