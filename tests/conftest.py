@@ -17,6 +17,7 @@
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
         arpa_oracle, nemo_reference, silero             references that results are compared with
         format_readers                                  strict readers of subtitles and TextGrids
+        pages                                           command lines of documents, and a reader who copies them
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.

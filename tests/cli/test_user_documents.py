@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-from itertools import dropwhile, groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import soundfile
 import typer
 
+from pages import DOCUMENTS, NEEDS, ROOT, SHELL, blocks, command_lines, tritone_commands
 from toy import SAMPLE_RATE, toy_waveform
 from toy_speaker import DIM
 from tritone.cli.main import app
@@ -18,45 +18,21 @@ from tritone.cli.shared.words import check_words
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("docs", "examples", "deploy", "src/tritone", "benchmarks", "training")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for each in FOLDERS for path in (ROOT / each).rglob("*.md"))])
-SHELL = ("sh", "bash", "console")
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
 READERS_OWN = re.compile(
     r"load_model\(|load_ensemble\(|load\(\"spec|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE
 )
-ASSIGNED = re.compile(r"\w+=")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def blocks(language: str) -> list[tuple[str, str]]:
-    """The fenced blocks of that language, each with the name of its document."""
-    found = []
-    for document in DOCUMENTS:
-        for name, text in BLOCK.findall(document.read_text(encoding="utf-8")):
-            if name == language:
-                found.append((document.relative_to(ROOT).as_posix(), text))
-    return found
 
 
 def commands() -> list[tuple[str, str]]:
-    """The command lines of `tritone` in blocks of shell, alone, in pipes and after other commands."""
-    found = []
-    for name, text in (each for language in SHELL for each in blocks(language)):
-        for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;<>()")
-            words.whitespace_split = True
-            try:
-                split = list(words)
-            except ValueError:  # a text in quotes that goes on in the next line
-                continue
-            for separator, simple in groupby(split, lambda word: not set(word) - set("|&;()")):
-                called = list(dropwhile(ASSIGNED.match, simple))
-                if not separator and called[:1] == ["tritone"]:
-                    found.append((name, shlex.join(takewhile(lambda word: set(word) - set("<>"), called))))
-    return found
+    """The command lines of `tritone` in blocks of shell."""
+    return [
+        (document.relative_to(ROOT).as_posix(), shlex.join(each))
+        for document in DOCUMENTS
+        for line in command_lines(document)
+        for each in tritone_commands(line)
+    ]
 
 
 @pytest.mark.parametrize(("document", "line"), commands())
@@ -73,11 +49,9 @@ def test_every_tritone_command_in_the_documents_is_accepted(document: str, line:
 
 
 def test_what_a_line_needs_is_marked_in_one_way():
-    marks = [
-        (name, need) for each in SHELL for name, text in blocks(each) for need in re.findall(r"# needs: (.*)", text)
-    ]
+    marks = [(name, need) for each in SHELL for name, text in blocks(each) for need in NEEDS.findall(text)]
     assert {"README.md", "docs/start/steps.md"} <= {name for name, _ in marks}
-    assert {need for _, need in marks} <= {"a GPU", "a cluster", "an engine", "an account"}
+    assert {need for _, need in marks} <= {"a GPU", "a cluster", "a container engine", "an account", "TensorFlow"}
 
 
 def test_the_readme_shows_the_whole_road():
@@ -85,6 +59,16 @@ def test_the_readme_shows_the_whole_road():
     assert [
         name for name in ("export", "build", "serve", "transcribe", "embed", "score", "verify") if name not in shown
     ] == []
+
+
+def test_the_options_beside_those_of_perf_analyzer_are_options_of_bench() -> None:
+    text = (ROOT / "docs" / "serving" / "perf-analyzer.md").read_text(encoding="utf-8")
+    section = text.partition("## Its options and ours")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
+    named = {option for _, ours, _ in rows for option in re.findall(r"`(--[\w-]+)`", ours)}
+    assert len(named) > 25
+    bench: Any = typer.main.get_command(app).get_command(None, "bench")  # type: ignore[attr-defined]
+    assert named - {option for each in bench.params for option in (*each.opts, *each.secondary_opts)} == set()
 
 
 def examples() -> list[tuple[str, str]]:

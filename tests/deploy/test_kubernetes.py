@@ -17,6 +17,7 @@ import pytest
 import typer
 import yaml
 
+from pages import DOCUMENTS, command_lines, words
 from tritone.cli.main import app
 from tritone.proxy.grpc import LOCKED_CALLS, OF_MODELS, SERVICE
 from tritone.proxy.http import LOCKED
@@ -333,6 +334,8 @@ def test_ingress_annotations_of_a_protocol_win() -> None:
         ({"models": S3["models"] | CLAIM["models"]}, "are both given"),
         (S3 | {"drian": {"limitSeconds": 60}}, "'drian' not allowed"),
         (S3 | {"drain": {"settleSeconds": 60, "limitSeconds": 60}}, "must be less than drain.limitSeconds (60)"),
+        (S3 | {"sharedMemory": "9Gi"}, "sharedMemory (9Gi) must be less than resources.memory (8Gi)"),
+        (S3 | {"sharedMemory": "1.5G", "resources": {"memory": "1400Mi"}}, "sharedMemory (1.5G) must be less"),
         (S3 | {"ingress": {"enabled": True}}, "needs ingress.host"),
         (S3 | {"gateway": {"enabled": True}}, "needs gateway.name"),
         (S3 | {"autoscaling": {"enabled": True, "minReplicas": 20}}, "more than autoscaling.maxReplicas"),
@@ -348,6 +351,14 @@ def test_values_that_cannot_work_are_refused_with_what_to_do(values: dict[str, A
     done = helm("template", "speech", CHART, values=values)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("warned", [True, False])
+def test_an_ingress_without_annotations_for_grpc_is_warned_of(warned: bool) -> None:
+    ingress = {"enabled": True, "host": "speech.example.com"} | ({} if warned else {"grpcAnnotations": {"a": "b"}})
+    done = helm("install", "speech", CHART, "--dry-run=client", values=S3 | {"ingress": ingress})
+    assert done.returncode == 0, done.stderr
+    assert ("WARNING: ingress.grpcAnnotations is empty" in done.stdout) is warned
 
 
 def adapter_queries(group_by: str, matchers: str) -> dict[str, str]:
@@ -421,6 +432,16 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     # the names that a server has, not only ours
     assert (ROOT / "deploy/monitoring/alerts.yml").read_text(encoding="utf-8").count(waited)
+
+
+def test_the_charts_that_documents_install_render_with_their_values() -> None:
+    lines = [line for document in DOCUMENTS for line in command_lines(document) if line.startswith("helm install ")]
+    assert len(lines) > 1
+    for line in lines:
+        _, _, *rest = words(line)
+        done = helm("template", *(ROOT / word if word.startswith("deploy/") else word for word in rest))
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert "s3://models/production" in done.stdout
 
 
 def test_documented_commands_name_files_and_values_that_exist() -> None:

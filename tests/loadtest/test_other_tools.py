@@ -23,6 +23,7 @@ from tritone.server.installation import find_installation
 
 pytestmark = pytest.mark.slow
 
+PAGE = Path(__file__).parents[2] / "docs" / "serving" / "perf-analyzer.md"
 WORDS = ["one", "two three", "four five six"]
 
 
@@ -58,8 +59,19 @@ def perf_analyzer(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         [binary, *arguments, *usual], env=environment, capture_output=True, encoding="utf-8", timeout=120, check=False
     )
+    if arguments == ("--help",):
+        return done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_page_names_options_that_perf_analyzer_has(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Its options and ours")[2].partition("\n## ")[0]
+    theirs = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {option for cell in theirs for option in re.findall(r"`(--?[a-z][\w-]*)", cell)}
+    told = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", perf_analyzer(tmp_path, "--help")))
+    assert len(named) > 25
+    assert named - told == set()
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -88,6 +88,7 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "max_queued_s" value { string_value: "1333.3" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
         parameters { key: "search" value { string_value: "greedy" } }
+        parameters { key: "searches" value { string_value: "greedy,prefix-beam" } }
         parameters { key: "beam" value { string_value: "0" } }
         parameters { key: "nbest" value { string_value: "1" } }
         parameters { key: "lm_unit" value { string_value: "auto" } }

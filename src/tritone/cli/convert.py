@@ -89,7 +89,7 @@ def convert(
         "" if inputs else ", the calibration set" if calibration else ", inputs made from the shapes"
     )
     if not done.rounded:
-        note += "; onnxruntime computed it, which rounds no more than the weights of fp16 on a CPU"
+        note += "; by onnxruntime on a CPU, which rounds the weights to fp16 and computes in float32"
     Console(stderr=True, highlight=False).print(drift_table(done.drift, note))
     opsets = f"opset {done.opset}" if done.opset == done.opset_before else f"opset {done.opset_before} → {done.opset}"
     typer.echo(f"{done.num_bytes_before / 1e6:.2f} MB → {done.num_bytes / 1e6:.2f} MB, {opsets}", err=True)

@@ -17,13 +17,13 @@ from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelPara
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
+from tritone.options.fields import option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
-from tritone.search.fields import option
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -158,6 +158,16 @@ class ModelOptions(ModelParameters):
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
         return replace(self, **suited, left_open=())
 
+    def for_texts(self, bundle: Bundle) -> "ModelOptions":
+        """The same options, those that were left open as they suit a decoder whose texts are written on the device.
+
+        One process has the caches of all windows, and takes requests at any time.
+        """
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.whisper is None:
+            return self
+        runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
+        return replace(self, instances=1, left_open=()) if "torch" in runtimes else self
+
     @property
     def longest_s(self) -> float:
         """The longest audio of one request, in seconds; the usual where nothing else was said."""
@@ -195,10 +205,12 @@ def model_config(
     """
     if mode == "streaming":
         options = options.for_streams(bundle)
+    options = options.for_texts(bundle)
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)
     audio = {each.name for each in inputs} - {PCM}
+    settings = settings_of(mode, options, kind, sample_rate=sample_rate, files=files)
     config = pb.ModelConfig(
         name=name,
         backend="python",
@@ -207,7 +219,7 @@ def model_config(
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
+        parameters=parameters_of(replace(settings, searches=",".join(kind.searches(bundle))), kind),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tritone.bundle.manifest import RateLimit, Serving
+from tritone.options.fields import option
 from tritone.repository.config import ModelOptions
 from tritone.repository.instances import Instances
-from tritone.search.fields import option
 
 MAX_IDLE_S = 60.0
 
@@ -20,7 +20,9 @@ MAX_IDLE_S = 60.0
 class ServingOptions:
     """How a generic model is served; None leaves it as it is. Of `build` and of exports."""
 
-    version: int | None = option(None, "Generic: version folder to write; others of the model stay. Default: 1.")
+    version: int | None = option(
+        None, "Generic: version folder to write; others of the model stay. Default: 1.", flags=("--model-version",)
+    )
     version_policy: str | None = option(None, "Generic: versions to serve: latest:N, all, or specific:1,3.")
     timeout_action: str | None = option(
         None, "Generic: what happens to a request that waited too long: reject or delay."

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tritone.cli.shared import recordings
+from tritone.cli.shared.what import Exporting, bundle_of
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Report
@@ -18,6 +19,8 @@ from tritone.loadtest.plans.generator import Audio
 from tritone.loadtest.plans.plan import parse_counts, parse_numbers
 from tritone.loadtest.plans.ramp import Limit, Percentile
 from tritone.loadtest.requests.arrivals import Arrivals
+from tritone.options.fields import described
+from tritone.pipelines.embed_options import EmbedFields
 
 DEFAULT_SECONDS = "5"
 DEFAULT_LOADS = "1,2,4,8"
@@ -68,6 +71,19 @@ class LoadChoice:
         """Streams or requests in flight; none if there are none and no default."""
         text, name = (self.streams, "streams") if self.streaming else (self.concurrency, "concurrency")
         return counts_of(f"--{name}", text or default) if text or default else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How speaker models are asked to embed; None leaves it to the model."""
+
+    embed_window_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["window_s"].help)] = None
+    embed_shift_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["shift_s"].help)] = None
+
+    @property
+    def asked(self) -> dict[str, float | None]:
+        """Parameters of requests."""
+        return {"window_s": self.embed_window_s, "shift_s": self.embed_shift_s}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +195,13 @@ class Outputs:
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
     ] = None
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None
-    csv: Annotated[Path | None, typer.Option(help="Write the figures as CSV.")] = None
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the report as JSON.")] = None
+    csv: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write the figures as CSV.")] = None
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None
 
     def check(self) -> None:
         """Report now, not after the measurement, what cannot be written. The folder is made: nothing less is sure."""
-        for file in filter(None, (self.json, self.csv)):
+        for file in filter(None, (self.report, self.csv)):
             check_file(file)
         folder = self.output
         if folder is not None:
@@ -200,10 +216,10 @@ class Outputs:
 
     def write(self, report: Report) -> None:
         """Write what was asked for; raises `InputError` if it cannot be written."""
-        written = [str(file) for file in (self.json, self.csv) if file is not None]
+        written = [str(file) for file in (self.report, self.csv) if file is not None]
         try:
-            if self.json is not None:
-                report.save(self.json)
+            if self.report is not None:
+                report.save(self.report)
             if self.csv is not None:
                 self.csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
         except OSError as error:
@@ -228,7 +244,7 @@ class Outputs:
         return next((Report.read(file) for file in self._reports() if file.exists()), None)
 
     def _reports(self) -> list[Path]:
-        return [file for file in (self.json, self.output and self.output / REPORT) if file is not None]
+        return [file for file in (self.report, self.output and self.output / REPORT) if file is not None]
 
 
 def check_file(file: Path) -> None:
@@ -257,6 +273,12 @@ def build_options(assignments: Sequence[str] | None, *, max_streams: int | None)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--build") from error
     return options
+
+
+def bundle_for(what: str, exporting: Exporting, options: BuildOptions) -> str:
+    """The bundle of WHAT that is served with these options; exported where it is none."""
+    device = "cuda" if options.device == "gpu" else "cpu"
+    return bundle_of(what, exporting, device=device, precision=options.precision or None)
 
 
 def labels_of(pairs: Sequence[str] | None) -> dict[str, str]:

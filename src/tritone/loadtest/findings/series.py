@@ -20,6 +20,7 @@ LOADS = {
     "poisson": "requests/s offered",
     "streaming": "streams",
 }
+ONE = {"requests in flight": "request in flight", "streams": "stream"}
 PROTOCOLS = {"grpc": "gRPC", "http": "HTTP"}
 OPEN_LOOPS = ("constant", "poisson")
 CLIENT_CPU_LIMIT = 0.9  # of a core per process; a generator busier than that measures itself
@@ -117,10 +118,16 @@ def describe(held: Mapping[str, str], names: Iterable[str] | None = None) -> str
     return ", ".join(filter(None, (_words(name, held[name]) for name in chosen)))
 
 
+def load_of(loop: str, load: float) -> str:
+    """A load in words, "8 requests in flight"."""
+    words = LOADS[loop]
+    return f"{load:g} {ONE.get(words, words) if load == 1 else words}"
+
+
 def operating_point(measurement: Measurement, names: Iterable[str]) -> str:
     """A measurement's load, and those of its settings that `names` lists, but for the loop."""
     words = describe(settings(measurement), [name for name in names if name != "loop"])
-    return ", ".join(filter(None, [f"{measurement.load:g} {LOADS[measurement.loop]}", words]))
+    return ", ".join(filter(None, [load_of(measurement.loop, measurement.load), words]))
 
 
 def common(measurements: Sequence[Measurement], leave_out: str = "") -> str:

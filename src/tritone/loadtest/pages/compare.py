@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tritone.loadtest.findings.result import Latency, Measurement, Report
-from tritone.loadtest.findings.series import LOADS, LOOPS, common, describe, is_clean, settings, unit_of, varying
+from tritone.loadtest.findings.series import (
+    LOADS,
+    LOOPS,
+    common,
+    describe,
+    is_clean,
+    load_of,
+    settings,
+    unit_of,
+    varying,
+)
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
@@ -262,7 +272,7 @@ def _alone(title: str, measurements: Sequence[Measurement]) -> Table:
     rows = [
         {
             "what": describe(settings(each)),
-            "load": f"{each.load:g} {LOADS[each.loop]}",
+            "load": load_of(each.loop, each.load),
             "throughput": each.throughput,
             "p95": each.latency.p95_ms if each.latency else None,
         }

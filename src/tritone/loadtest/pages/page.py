@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement, Report
@@ -22,6 +22,7 @@ from tritone.loadtest.findings.series import (
     is_clean,
     is_client_bound,
     is_number,
+    load_of,
     operating_point,
     settings,
     unit_of,
@@ -107,7 +108,7 @@ def _occurrences(report: Report, texts_of: Callable[[Measurement], Mapping[str, 
     found: dict[str, list[tuple[int, str]]] = {}
     names = [name for name in varying(report.measurements) if name != "loop"]
     for each in report.measurements:
-        where = ", ".join(filter(None, [describe(settings(each), names), f"{each.load:g} {LOADS[each.loop]}"]))
+        where = ", ".join(filter(None, [describe(settings(each), names), load_of(each.loop, each.load)]))
         for text, count in texts_of(each).items():
             found.setdefault(text, []).append((count, where))
     rows: list[Mapping[str, Cell]] = []
@@ -289,7 +290,7 @@ def _table(report: Report, measurements: Sequence[Measurement], columns: Iterabl
     per_second = f"{unit_of(measurements)}/s".replace("utterances", "utt")
     title = [" and ".join(LOOPS[loop] for loop in loops), common(measurements, leave_out="loop")]
     found = [
-        *(Column(f"set {name}", name, align=_align(held.get(name) for held in all_settings)) for name in names),
+        *(_setting(name, [held.get(name) for held in all_settings]) for name in names),
         Column("load", " or ".join(dict.fromkeys(LOADS[loop] for loop in loops))),
         *(
             _fitted(replace(column, title=per_second) if column.key == "throughput" else column, rows)
@@ -299,8 +300,10 @@ def _table(report: Report, measurements: Sequence[Measurement], columns: Iterabl
     return Table(_capital(": ".join(filter(None, title))), found, rows, tones=_tones(measurements)).without_empty()
 
 
-def _align(values: Iterable[str | None]) -> Literal["left", "right"]:
-    return "right" if all(is_number(value) for value in values if value is not None) else "left"
+def _setting(name: str, values: Sequence[str | None]) -> Column:
+    numbers = all(is_number(value) for value in values if value is not None)
+    unit = "s" if numbers and name == "audio" else ""
+    return Column(f"set {name}", name, unit=unit, align="right" if numbers else "left")
 
 
 def _fitted(column: Column, rows: Iterable[Mapping[str, Cell]]) -> Column:

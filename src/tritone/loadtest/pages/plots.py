@@ -171,7 +171,7 @@ def latency_parts(series: Series, title: str) -> "Figure":
     plots.from_zero(axes, [*feet.values(), *(each for each in p95 if each)], headroom=1.4, log=False)
     axes.set_xticks(places, [f"{each.batch_size} × {each.load:g}" if batched else f"{each.load:g}" for each in points])
     axes.set_xlim(-0.6, len(points) - 0.4)
-    plots.label_axes(axes, f"batch × {LOADS['closed']}" if batched else LOADS["closed"], "latency, ms")
+    plots.label_axes(axes, f"batch × {LOADS['closed']}" if batched else LOADS["closed"], "mean latency by part, ms")
     right = plots.second_axis(axes, f"{unit_of(points)}/s")
     throughput = [each.throughput for _, each in answered]
     style = {"color": THROUGHPUT, "marker": "o", "markersize": 5, "linewidth": 2, "label": "throughput"}

@@ -1,4 +1,7 @@
-"""What version 0.1.0 wrote is served and opened by this one, and says what it said then; see v0_1_0/README.md."""
+"""What earlier versions wrote is served and opened by this one, and says what it said then.
+
+See the README of each folder beside this file.
+"""
 
 import ast
 import json
@@ -16,12 +19,12 @@ import tritonclient.grpc as triton
 import tritone
 from serving import TIMEOUT_S, Ask, RawClient, backend_module, quiet_options
 from tritone.bundle import Bundle
+from tritone.pipelines.generic.model import Model
 from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.repository import build_repository, read_repository
 from tritone.server import TritonServer
 
-DATA = Path(__file__).parent / "v0_1_0"
-EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
+HERE = Path(__file__).parent
 MODES = {
     "joined": "offline",
     "joined-streaming": "streaming",
@@ -33,6 +36,14 @@ MODES = {
     "staged-decoder": "decoder",
     "staged-features": "features",
 }
+OTHERS = dict.fromkeys(
+    ("mean-length", "mean-length-pool", "mean-length-scale", "mean-length-tokenizer", "scaled", "sums"), "generic"
+)
+"""Those of any kind, which later commits have."""
+VERSIONS = {"v0_1_0": MODES, "commit_7550cee": MODES | OTHERS}
+# Fourteen models are as many processes, which take their time to start.
+EACH = ["v0_1_0", pytest.param("commit_7550cee", marks=pytest.mark.slow)]
+SCALED, SUMMED, TEXT = [1.0, 2.5, -3.0], [[1.0, 2.0], [10.0, 20.0], [0.5, -0.5]], "a whole sentence"
 CHUNK = 1000  # samples that a stream gets at once
 BOTH = ("TRANSCRIPTS", "DETAILS")
 # Numbers in details have four digits after the point, and the last one may fall to either side.
@@ -59,6 +70,16 @@ def waveform(*, asks: bool = False) -> npt.NDArray[np.float32]:
     return (levels[np.minimum(samples // frame, frames - 1)] + tone).astype(np.float32)
 
 
+def bundle_of(version: str, model: str) -> Path:
+    return HERE / version / "repository" / model / "1" / "bundle"
+
+
+def named(path: Path) -> str:
+    """The version and the model of a file."""
+    version, _, model, *_ = path.relative_to(HERE).parts
+    return f"{version}-{model}"
+
+
 def audio_for(model: str) -> npt.NDArray[np.float32]:
     return waveform(asks=model.startswith("joined"))
 
@@ -81,11 +102,26 @@ def check(found: Any, recorded: Any, place: str = "") -> None:
         assert found == recorded, place
 
 
+@pytest.fixture(scope="module", params=EACH)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def recorded(version: str) -> Any:
+    """What its models answered then."""
+    return json.loads((HERE / version / "expected.json").read_text(encoding="utf-8"))
+
+
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def served(version: str) -> Any:
+    return recorded(version)["served"]
+
+
+@pytest.fixture(scope="module")
+def repository(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy to be served; Triton writes into it."""
     path = tmp_path_factory.mktemp("version") / "repository"
-    shutil.copytree(DATA / "repository", path)
+    shutil.copytree(HERE / version / "repository", path)
     for model in path.iterdir():
         (model / "1").mkdir(exist_ok=True)  # an ensemble's is empty, and git keeps no empty folders
     return path
@@ -103,16 +139,18 @@ def raw(server: TritonServer) -> RawClient:
 
 
 def test_all_that_was_recorded_is_asked_for() -> None:
-    asked = {name for name, mode in MODES.items() if mode in ("offline", "streaming", "embedding")}
-    assert EXPECTED["served"].keys() == asked
-    assert {path.name for path in (DATA / "repository").iterdir()} == MODES.keys()
+    for version, modes in VERSIONS.items():
+        stages = {name for name in modes if name.partition("-")[0] in ("mean", "staged")} - {"mean-length", "staged"}
+        assert recorded(version)["served"].keys() == modes.keys() - stages
+        assert {path.name for path in (HERE / version / "repository").iterdir()} == modes.keys()
 
 
-def test_its_models_are_known_with_their_modes(repository: Path) -> None:
-    assert {model.name: model.mode for model in read_repository(repository)} == MODES
+@pytest.mark.parametrize("version", VERSIONS)
+def test_its_models_are_known_with_their_modes(version: str) -> None:
+    assert {model.name: model.mode for model in read_repository(HERE / version / "repository")} == VERSIONS[version]
 
 
-@pytest.mark.parametrize("shim", sorted(DATA.rglob("model.py")), ids=lambda path: path.parts[-3])
+@pytest.mark.parametrize("shim", sorted(HERE.glob("*/repository/*/1/model.py")), ids=named)
 def test_a_shim_imports_only_what_there_is(shim: Path) -> None:
     _, statement = ast.parse(shim.read_text(encoding="utf-8")).body  # the first is its docstring
     assert isinstance(statement, ast.ImportFrom)
@@ -123,14 +161,14 @@ def test_a_shim_imports_only_what_there_is(shim: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["joined", "letters", "staged"])
-def test_whole_utterances_are_heard_as_they_were(raw: RawClient, model: str) -> None:
+def test_whole_utterances_are_heard_as_they_were(raw: RawClient, served: Any, model: str) -> None:
     answer = raw.ask(Ask(model=model, wav=audio_for(model), outputs=BOTH))
     assert isinstance(answer, tuple), answer
-    check({"text": answer[0], "details": json.loads(answer[1])}, EXPECTED["served"][model])
+    check({"text": answer[0], "details": json.loads(answer[1])}, served[model])
 
 
 @pytest.mark.parametrize("model", ["joined-streaming", "letters-streaming"])
-def test_streams_are_heard_as_they_were(raw: RawClient, model: str) -> None:
+def test_streams_are_heard_as_they_were(raw: RawClient, served: Any, model: str) -> None:
     audio, stream, text = audio_for(model), next(IDS), ""
     segments: list[Any] = []
     for start in range(0, len(audio), CHUNK):
@@ -141,44 +179,47 @@ def test_streams_are_heard_as_they_were(raw: RawClient, model: str) -> None:
         text, told = answer[0], json.loads(answer[1])
         segments += told.pop("ended", [])
         segments += [told] if last else []
-    check({"text": text, "segments": segments}, EXPECTED["served"][model])
+    check({"text": text, "segments": segments}, served[model])
 
 
-def test_a_voice_is_what_it_was_and_lengths_need_not_be_sent(raw: RawClient) -> None:
+def test_a_voice_is_what_it_was_and_lengths_need_not_be_sent(raw: RawClient, served: Any) -> None:
     audio = waveform()
     wav = triton.InferInput("WAV", [1, len(audio)], "FP32")
     wav.set_data_from_numpy(audio[None])
     found = raw.grpc.infer("speaker", [wav], client_timeout=TIMEOUT_S).as_numpy("EMBEDDINGS")
-    np.testing.assert_allclose(found, [EXPECTED["served"]["speaker"]["embedding"]], rtol=0, atol=EMBEDDING_TOLERANCE)
+    np.testing.assert_allclose(found, [served["speaker"]["embedding"]], rtol=0, atol=EMBEDDING_TOLERANCE)
 
 
-def test_our_client_sees_and_reads_all_models_that_clients_ask(server: TritonServer) -> None:
+def test_our_client_sees_and_reads_all_models_that_clients_ask(server: TritonServer, served: Any) -> None:
     with tritone.Client(server.grpc_address) as client:
-        kinds = {each.name: each.kind for each in client.models() if each.name in EXPECTED["served"]}
-        assert kinds == {name: MODES[name] for name in EXPECTED["served"]}
+        heard = served.keys() & MODES.keys()
+        assert {each.name: each.kind for each in client.models() if each.name in heard} == {
+            name: MODES[name] for name in heard
+        }
         for name in ("joined", "letters", "staged"):
             (heard,) = client.transcribe([audio_for(name)], model=name, sample_rate=16000)
-            assert heard.text == EXPECTED["served"][name]["text"]
+            assert heard.text == served[name]["text"]
         for name in ("joined-streaming", "letters-streaming"):
             with client.stream(model=name, sample_rate=16000) as stream:
                 stream.accept(audio_for(name))
-                assert stream.finish().text == EXPECTED["served"][name]["text"]
+                assert stream.finish().text == served[name]["text"]
         (voice,) = client.embed([waveform()], model="speaker", sample_rate=16000)
-        expected = EXPECTED["served"]["speaker"]["embedding"]
+        expected = served["speaker"]["embedding"]
         np.testing.assert_allclose(voice.embedding, expected, rtol=0, atol=EMBEDDING_TOLERANCE)
 
 
-@pytest.mark.parametrize("manifest", sorted(DATA.rglob("manifest.json")), ids=lambda path: path.parts[-4])
+@pytest.mark.parametrize("manifest", sorted(HERE.glob("*/repository/*/1/bundle/manifest.json")), ids=named)
 def test_a_bundle_opens_and_its_files_are_whole(manifest: Path) -> None:
     Bundle.open(manifest.parent).verify()
 
 
 # Fused models have all of their bundle, whichever part of it they run.
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("model", ["joined", "joined-streaming", "letters", "letters-streaming"])
-def test_a_bundle_hears_in_process_as_it_did(model: str) -> None:
-    expected = EXPECTED["in_process"][model.removesuffix("-streaming")]
+def test_a_bundle_hears_in_process_as_it_did(version: str, model: str) -> None:
+    expected = recorded(version)["in_process"][model.removesuffix("-streaming")]
     audio = audio_for(model)
-    recognizer = tritone.load(DATA / "repository" / model / "1" / "bundle", threads=1)
+    recognizer = tritone.load(bundle_of(version, model), threads=1)
     (heard,) = recognizer.transcribe([audio])
     check(heard.to_dict(), expected["offline"])
     with recognizer.stream() as stream:
@@ -187,18 +228,42 @@ def test_a_bundle_hears_in_process_as_it_did(model: str) -> None:
         check(stream.finish().to_dict(), expected["streaming"])
 
 
-def test_a_speaker_bundle_embeds_in_process_as_it_did() -> None:
-    embedder = tritone.load_embedder(DATA / "repository" / "speaker" / "1" / "bundle", threads=1)
-    expected = EXPECTED["in_process"]["speaker"]["embedding"]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_speaker_bundle_embeds_in_process_as_it_did(version: str) -> None:
+    embedder = tritone.load_embedder(bundle_of(version, "speaker"), threads=1)
+    expected = recorded(version)["in_process"]["speaker"]["embedding"]
     np.testing.assert_allclose(embedder.embed([waveform()]), [expected], rtol=0, atol=EMBEDDING_TOLERANCE)
 
 
-def test_models_are_built_anew_over_the_old_ones_without_force(tmp_path: Path) -> None:
+def test_bundles_of_any_kind_compute_in_process_as_they_did() -> None:
+    expected = recorded("commit_7550cee")["in_process"]
+    scaled, sums = (tritone.load(bundle_of("commit_7550cee", name)) for name in ("scaled", "sums"))
+    assert isinstance(scaled, Model)
+    assert isinstance(sums, Model)
+    assert scaled.infer({"x": [SCALED]})["y"].tolist() == [expected["scaled"]]
+    answers = sums.sequence([{"x": np.array([each], np.float32)} for each in SUMMED])
+    assert [each["sum"][0].tolist() for each in answers] == expected["sums"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["commit_7550cee"], indirect=True)
+def test_models_of_any_kind_answer_as_they_did(server: TritonServer, served: Any) -> None:
+    with tritone.Client(server.grpc_address) as client:
+        (scaled,) = client.infer([{"x": np.array(SCALED, np.float32)}], "scaled")
+        (mean,) = client.infer([{"TEXT": np.array([TEXT], object)}], "mean-length")
+        sums = list(client.infer_sequence([{"x": np.array(each, np.float32)} for each in SUMMED], "sums"))
+    assert scaled.get()["y"].tolist() == served["scaled"]
+    assert {name: values.ravel().tolist() for name, values in mean.get().items()} == served["mean-length"]
+    assert [each["sum"].tolist() for each in sums] == served["sums"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_models_are_built_anew_over_the_old_ones_without_force(version: str, tmp_path: Path) -> None:
     """Also of the old bundles, and stages that nobody asks for any more go."""
     path = tmp_path / "repository"
-    shutil.copytree(DATA / "repository", path)
-    bundle = DATA / "repository" / "letters" / "1" / "bundle"
+    shutil.copytree(HERE / version / "repository", path)
+    bundle = bundle_of(version, "letters")
     for name in ("letters", "staged"):
         build_repository([bundle], path, names=[name], modes="offline")
-    left = {name: mode for name, mode in MODES.items() if not name.startswith("staged-")}
+    left = {name: mode for name, mode in VERSIONS[version].items() if not name.startswith("staged-")}
     assert {model.name: model.mode for model in read_repository(path)} == left

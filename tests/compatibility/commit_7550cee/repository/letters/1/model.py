@@ -1,0 +1,3 @@
+"""Written by `tritone build`."""
+
+from tritone.backend.offline import TritonPythonModel

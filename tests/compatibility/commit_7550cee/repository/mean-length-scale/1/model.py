@@ -1,0 +1,3 @@
+"""Written by `tritone build`."""
+
+from tritone.backend.generic import TritonPythonModel
