@@ -258,6 +258,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["sweep", "x", "--vary", "colour=red", "--concurrency", "1"], "no option 'colour'"),
         (["sweep", "x", "--vary", "layout=ensemble", "--streaming", "--streams", "1"], "layout=ensemble is for whole"),
         (["--model", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
+        (["sweep", "x", "--where", "nowhere", "--concurrency", "1"], "served, process or both, got 'nowhere'"),
+        (["sweep", "x", "--where", "process", "--streaming", "--streams", "1"], "--where is for whole utterances"),
         (["sweep", "x", "--batching", "lazy", "--concurrency", "1"], "static, dynamic or both, got 'lazy'"),
         (["sweep", "x", "--instances", "1", "--concurrency", "1", "--resume"], "--resume needs --output or --report"),
         (["compare", "a", "b", "--max-slowdown", "much"], "a percentage from 0 to below 100"),

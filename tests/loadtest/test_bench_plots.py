@@ -55,6 +55,12 @@ def test_the_data_choose_the_figures() -> None:
         for load in (1, 2)
     ]  # the batch of a request goes without saying
     assert names(*sweep) == ["throughput-5", "by-batching-5", "latency-static", "latency-dynamic"]
+    matrix = [
+        measured(1, batch_size=size, **labelled(where=where, batching="static", **{"max batch": str(size)}))
+        for where in ("served", "process")
+        for size in (1, 2, 4)
+    ]  # a line over the batches for each place
+    assert names(*matrix) == ["throughput-5", "by-where-5", "latency-served", "latency-process"]
     together = [
         measured(load, **labelled(runtime=name, threads=threads))
         for name, threads in (("onnx", "1"), ("torch", "2"))

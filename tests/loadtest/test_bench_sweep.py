@@ -147,6 +147,29 @@ def test_a_load_that_was_measured_again_competes_as_the_search_for_the_largest_l
     assert judge(setting, [good, late], LIMIT).best is None
 
 
+def test_with_several_lengths_each_has_its_best_and_seconds_of_audio_a_second_count() -> None:
+    def lengths(short: float, long: float, p95_ms: float = 50.0) -> list[Measurement]:
+        of_a_second = replace(measured(short), seconds="1", audio_s=10 * short)
+        of_ten = replace(measured(long, p95_ms=p95_ms), seconds="10", audio_s=100 * long)
+        return [of_a_second, replace(of_a_second, utterances=1, load=2), of_ten]
+
+    one, two, late = (Setting(BuildOptions(instances=count)) for count in (1, 2, 3))
+    trials = [
+        judge(one, lengths(short=90, long=1), LIMIT),
+        judge(two, lengths(short=60, long=5), LIMIT),
+        judge(late, lengths(short=99, long=9, p95_ms=101), LIMIT),
+    ]
+    assert [trial.score for trial in trials] == [100, 110, 0]
+    sweep = Sweep(grid=grid(instances=[1, 2, 3]), trials=trials)
+    rows = [
+        (row.get("rank"), row["instances"], row.get("audio"), row.get("throughput")) for row in sweep.table("t").rows
+    ]
+    assert rows == [
+        *((1, "2", "1 s", 60), (1, "2", "10 s", 5), (2, "1", "1 s", 90), (2, "1", "10 s", 1), (None, "3", None, None))
+    ]
+    assert sweep.table("t").tones == {0: "good", 1: "good", 4: "bad"}
+
+
 def test_the_largest_number_of_streams_wins() -> None:
     streams = [replace(measured(5, load=load), loop="streaming") for load in (10, 40, 20)]
     trial = judge(Setting(BuildOptions()), streams, LIMIT)

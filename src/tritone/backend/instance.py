@@ -63,21 +63,25 @@ def read_instance(args: Mapping[str, str]) -> Instance:
     instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
     on_gpu = args["model_instance_kind"] == "GPU"
     threads = settings.threads_of(instances)
-    return Instance(
-        bundle=Bundle.open(folder / settings.bundle),
-        settings=settings,
-        search=_search(settings, folder),
-        placement=Placement(
-            device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
-            threads=threads,
-            runtime=settings.runtime or None,
-            precision=settings.precision or None,
-            compile=settings.compile or None,
-            memory_mb=settings.memory_of(threads, machine_bytes()),
-        ),
-        max_batch=max(1, config["max_batch_size"]),
-        warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
+    placement = Placement(
+        device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
+        threads=threads,
+        runtime=settings.runtime or None,
+        precision=settings.precision or None,
+        compile=settings.compile or None,
+        memory_mb=settings.memory_of(threads, machine_bytes()),
     )
+    warmups = sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", []))
+    bundle = Bundle.open(folder / settings.bundle)
+    return instance_of(bundle, settings, placement, folder, max_batch=config["max_batch_size"], warmups=warmups)
+
+
+def instance_of(
+    bundle: Bundle, settings: Settings, placement: Placement, folder: Path, *, max_batch: int, warmups: int = 0
+) -> Instance:
+    """An instance of these settings, whose files are in a folder; errors as of `read_instance`."""
+    search = _search(settings, folder)
+    return Instance(bundle, settings, search, placement, max_batch=max(1, max_batch), warmups=warmups)
 
 
 def _search(settings: Settings, folder: Path) -> SearchSettings:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -26,10 +26,13 @@ from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.plans.build_options import Value, parse_option
 from tritone.loadtest.plans.sweep import (
     BATCHING,
+    WHERE,
+    Batching,
     Grid,
     Setting,
     Sweep,
     Trial,
+    Where,
     known_trials,
     run_sweep,
     sweep_report,
@@ -55,6 +58,10 @@ def sweep(
             help="dynamic: the server forms batches; static: clients send full ones; or both.",
         ),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="served: on a server; process: without one, in batches of --max-batch-size."),
+    ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=LIST", help="Values of any option of `tritone build`: threads=1,2; repeatable."),
@@ -75,12 +82,15 @@ def sweep(
 
     Builds a repository for each setting, serves and measures it, and ranks them: by throughput, or with --streaming by
     the number of streams, within the latency limit. Without a list of loads the largest one within the limit is
-    searched for each. Prints the `tritone build` command of the best. Ctrl-C keeps the settings that are done.
+    searched for each. Prints the `tritone build` command of the best. Ctrl-C keeps the settings that are done. With
+    several lengths of audio each setting is measured with all, and ranked by the sum of seconds of audio per second.
     """
     load.check(context)
     loads = load.counts()
     if load.streaming and batching is not None:
         raise typer.BadParameter("--batching is for whole utterances; a stream sends one chunk at a time")
+    if load.streaming and where is not None:
+        raise typer.BadParameter("--where is for whole utterances; streams are measured on a server")
     if loads and load.max_load is not None:
         raise typer.BadParameter("--max-streams is for a search; these loads are given")
     if resume and outputs.report is None and outputs.output is None:
@@ -105,7 +115,7 @@ def sweep(
             limit=limit,
         )
         base = build_options(build, max_streams=question.most if load.streaming else None)
-        grid = Grid(base=base, axes=_axes(named, batching, vary))
+        grid = Grid(base=base, axes=_axes(named, {BATCHING: batching, WHERE: where}, vary))
         if load.streaming and any(each.options.layout == "ensemble" for each in grid.settings()):
             raise ValueError("layout=ensemble is for whole utterances; leave --streaming out")
     except ValueError as error:
@@ -162,21 +172,26 @@ class _Progress:
         if trial.error:
             self._screen.say(f"  failed: {trial.error}")
         else:
-            self._screen.say(f"  best: {figures(trial.best)}" if trial.best else "  nothing kept the limit")
+            for each in trial.bests:
+                self._screen.say(f"  best: {figures(each)}")
+            if not trial.bests:
+                self._screen.say("  nothing kept the limit")
         self._trials.append(trial)
         self._keep(Sweep(grid=self._grid, trials=self._trials, complete=False))
 
 
 def _axes(
-    named: Mapping[str, str | None], batching: str | None, vary: Sequence[str] | None
+    named: Mapping[str, str | None], words: Mapping[str, str | None], vary: Sequence[str] | None
 ) -> dict[str, Sequence[Value]]:
     """The values of each option that is varied, in the order of the command's own options."""
     axes: dict[str, Sequence[Value]] = {}
-    if batching is not None:
-        kinds = [part.strip() for part in batching.split(",")]
-        if unknown := [kind for kind in kinds if kind not in ("static", "dynamic")]:
-            raise ValueError(f"--batching is static, dynamic or both, got {unknown[0]!r}")
-        axes[BATCHING] = list(dict.fromkeys(kinds))
+    known: Mapping[str, tuple[str, ...]] = {BATCHING: get_args(Batching), WHERE: get_args(Where)}
+    for name, text in words.items():
+        kinds = [part.strip() for part in text.split(",")] if text is not None else []
+        if unknown := [kind for kind in kinds if kind not in known[name]]:
+            raise ValueError(f"--{name} is {', '.join(known[name])} or both, got {unknown[0]!r}")
+        if kinds:
+            axes[name] = list(dict.fromkeys(kinds))
     texts = [(name, text) for name, text in named.items() if text is not None]
     texts += [split_pair(pair) for pair in vary or ()]
     for name, text in texts:
@@ -186,5 +201,7 @@ def _axes(
             raise ValueError(f"{name} is varied twice")
         axes[field] = list(dict.fromkeys(value for _, value in options))
     if not axes:
-        raise ValueError("say what to vary: --instances, --max-batch-size, --queue-delay-ms, --batching or --vary")
+        raise ValueError(
+            "say what to vary: --instances, --max-batch-size, --queue-delay-ms, --batching, --where or --vary"
+        )
     return axes

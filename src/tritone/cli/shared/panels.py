@@ -42,7 +42,7 @@ PANELS = {
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
-        "--percentile", "--max-wer", "--batching", "--vary", "--build",
+        "--percentile", "--max-wer", "--batching", "--where", "--vary", "--build",
     ),
     "Search": (
         "--search", "--beam", "--nbest", "--ctc-weight", "--reverse-weight", "--lm", "--lm-unit", "--lm-weight",

@@ -51,7 +51,10 @@ def settings(measurement: Measurement) -> dict[str, str]:
     }
     if measurement.samples != FLOAT32:
         found["samples"] = measurement.samples
-    return found | {f"{name} (label)" if name in found else name: value for name, value in measurement.labels.items()}
+    labels = dict(measurement.labels)
+    if labels.get("where") == "process" or ("where" in labels and labels.get("batching") == "static"):
+        labels.pop("max batch", None)  # calls in process are full, and so are the requests beside them: it is the batch
+    return found | {f"{name} (label)" if name in found else name: value for name, value in labels.items()}
 
 
 def varying(measurements: Iterable[Measurement]) -> list[str]:

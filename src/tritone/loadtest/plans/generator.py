@@ -14,6 +14,7 @@ from tritone.client import Client
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.corpus.dataset import Utterance
+from tritone.describe.models import DescribedModel
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import TENSORS, LoadOptions
@@ -162,14 +163,16 @@ def content_of(target: Target, audio: Audio) -> Audio | Inputs:
         InputError: a sample does not fit the model, or audio was asked for and it takes none.
         RetryError: the server cannot be reached.
     """
-    if target.output != TENSORS:
-        return audio
-    model = model_at(target.endpoint, target.model)
+    return audio if target.output != TENSORS else samples_of(model_at(target.endpoint, target.model), audio)
+
+
+def samples_of(model: DescribedModel, audio: Audio) -> Inputs:
+    """The samples of a model that is not speech, read or made; errors as of `content_of`."""
     if audio.inputs:
         return read_inputs(audio.inputs, model, seed=audio.seed)
     if not audio.is_default:
         raise InputError(
-            f"model '{target.model}' is not for speech: it is sent inputs of its own. Give --input with samples, such "
+            f"model '{model.name}' is not for speech: it is sent inputs of its own. Give --input with samples, such "
             "as `tritone api` writes, in place of options of audio; without either they are made."
         )
     return made_inputs(model)

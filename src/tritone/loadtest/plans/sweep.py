@@ -2,6 +2,8 @@
 
     axes: instances x max batch x delay x ...  ->  Settings  ->  Trials  ->  ranking, `tritone build ...` of the winner
 
+Each is measured with every length of audio that is asked for, on a server or in this process.
+
 A trial that fails is a result too and does not end the sweep. What was measured before is not measured again.
 """
 
@@ -13,15 +15,17 @@ from typing import Any, Literal, Protocol
 
 from tritone.errors import InputError, TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
-from tritone.loadtest.findings.series import in_flight, unit_of
+from tritone.loadtest.findings.series import describe, in_flight, unit_of
 from tritone.loadtest.plans.build_options import OPTIONS, BuildOptions, Value, in_words, short, text_of
 from tritone.loadtest.plans.ramp import Limit
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
 
-Batching = Literal["dynamic", "static"]
+Batching = Literal["static", "dynamic"]
+Where = Literal["served", "process"]
 
 BATCHING = "batching"
+WHERE = "where"
 MOST_SETTINGS = 1000  # of one grid
 
 
@@ -31,6 +35,7 @@ class Setting:
 
     options: BuildOptions
     batching: Batching = "dynamic"
+    where: Where = "served"
 
     @property
     def batch_size(self) -> int:
@@ -47,14 +52,14 @@ class Setting:
 
     def value(self, name: str) -> Value:
         """The value of an axis."""
-        return self.batching if name == BATCHING else getattr(self.options, name)
+        return getattr(self if name in (BATCHING, WHERE) else self.options, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """All that a sweep tries: `base` with each combination of the values of the axes.
 
-    An axis is a field of `BuildOptions`, or "batching".
+    An axis is a field of `BuildOptions`, "batching", or "where" it is measured.
     """
 
     base: BuildOptions
@@ -62,7 +67,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name, values in self.axes.items():
-            if name != BATCHING and name not in OPTIONS:
+            if name not in (BATCHING, WHERE, *OPTIONS):
                 raise ValueError(f"there is no option {name!r} to vary")
             if not values:
                 raise ValueError(f"axis {name} has no values")
@@ -85,34 +90,49 @@ class Grid:
         """The setting with these values. Equal ways of serving give equal settings.
 
         A batch that is full does not wait: where each request fills one, the delay has no effect and is set to 0. One
-        model has no stages.
+        model has no stages. In process there are one instance, one model and full batches.
         """
-        batching = chosen.get(BATCHING, "dynamic")
-        changes: dict[str, Any] = {name: value for name, value in chosen.items() if name != BATCHING}
+        where, batching = chosen.get(WHERE, "served"), chosen.get(BATCHING, "dynamic")
+        changes: dict[str, Any] = {name: value for name, value in chosen.items() if name not in (BATCHING, WHERE)}
+        if where == "process":
+            batching = "static"
+            changes |= {"instances": 1, "layout": "fused"}
         if changes.get("layout") == "fused":
             changes |= {"acoustic": "", "stage": ()}
         left_open = tuple(name for name in self.base.left_open if name not in changes)
         options = replace(self.base, **changes, left_open=left_open)
         if batching == "static" or options.max_batch_size == 1:
             options = replace(options, queue_delay_ms=0.0, preferred_batch_sizes=())
-        return Setting(options, batching)  # type: ignore[arg-type]
+        return Setting(options, batching, where)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """The measurements of a setting, or the error because of which there are none."""
+    """The measurements of a setting, or the error because of which there are none.
+
+    `bests`: with the highest throughput among those that kept the limit, one of each kind of audio; none if a kind has
+    none.
+    """
 
     setting: Setting
     measurements: Sequence[Measurement] = ()
-    best: Measurement | None = None  # with the highest throughput among those that kept the limit
+    bests: tuple[Measurement, ...] = ()
     error: str = ""
 
     @property
+    def best(self) -> Measurement | None:
+        """That of the first kind of audio."""
+        return self.bests[0] if self.bests else None
+
+    @property
     def score(self) -> float:
-        """The figure that settings are ranked by: utterances a second, or the number of streams."""
-        if self.best is None:
-            return 0.0
-        return self.best.load if self.best.loop == "streaming" else self.best.throughput
+        """The figure that settings are ranked by: utterances a second, or the number of streams.
+
+        Of several kinds of audio, whose utterances do not compare, it is the sum of seconds of audio a second.
+        """
+        if any(each.loop == "streaming" for each in self.bests):
+            return sum(each.load for each in self.bests)
+        return sum(each.rtfx if len(self.bests) > 1 else each.throughput for each in self.bests)
 
 
 def judge(setting: Setting, measurements: Sequence[Measurement], limit: Limit | None) -> Trial:
@@ -125,16 +145,19 @@ def judge(setting: Setting, measurements: Sequence[Measurement], limit: Limit | 
     def is_kept(each: Measurement) -> bool:
         return not each.failed if limit is None else limit.breach(each) is None
 
-    by_load: dict[float, list[Measurement]] = {}
+    kinds: dict[str, dict[float, list[Measurement]]] = {}
     for each in measurements:
-        by_load.setdefault(each.load, []).append(each)
-    kept = [
-        held[-1]
-        for held in by_load.values()
-        if held[-1].latency is not None and is_kept(held[-1]) and (held[-1].stable or all(map(is_kept, held)))
-    ]
-    best = max(kept, key=lambda each: each.load if each.loop == "streaming" else each.throughput, default=None)
-    return Trial(setting=setting, measurements=measurements, best=best)
+        kinds.setdefault(each.seconds, {}).setdefault(each.load, []).append(each)
+    bests = []
+    for by_load in kinds.values():
+        kept = [
+            held[-1]
+            for held in by_load.values()
+            if held[-1].latency is not None and is_kept(held[-1]) and (held[-1].stable or all(map(is_kept, held)))
+        ]
+        if kept:
+            bests.append(max(kept, key=lambda each: each.load if each.loop == "streaming" else each.throughput))
+    return Trial(setting=setting, measurements=measurements, bests=tuple(bests) if len(bests) == len(kinds) else ())
 
 
 class SweepObserver(Protocol):
@@ -170,7 +193,8 @@ class Sweep:
         ranked = self.ranking
         rows: list[dict[str, Cell]] = []
         for place, trial in enumerate(ranked, 1):
-            rows.append({"rank": place, **trial.setting.labels(axes), **_figures(trial.best)})
+            rows += [{"rank": place, **trial.setting.labels(axes), **_figures(each)} for each in trial.bests]
+        count = len(rows)
         for trial in self.trials:
             if trial.best is None:
                 why = f"failed: {trial.error}" if trial.error else "nothing kept the limit"
@@ -181,6 +205,7 @@ class Sweep:
         columns = [
             Column("rank", "#"),
             *(Column(short(name), short(name), align="right") for name in axes),
+            *([Column("audio", "audio", align="right")] if any(len(trial.bests) > 1 for trial in ranked) else []),
             Column("load", "streams" if streams else f"{unit} in flight", digits=0),
             Column("throughput", f"{unit}/s", digits=1),
             Column("rtfx", "RTFx", digits=1),
@@ -190,8 +215,9 @@ class Sweep:
             Column("wer", "WER", digits=2, unit="%", scale=100.0),
             Column("note", "note"),
         ]
-        tones: dict[int, Tone] = {index: "bad" for index in range(len(ranked), len(rows))}
-        return Table(title, columns, rows, tones=tones | ({0: "good"} if ranked else {})).without_empty()
+        tones: dict[int, Tone] = {index: "bad" for index in range(count, len(rows))}
+        tones |= dict.fromkeys(range(len(ranked[0].bests)), "good") if ranked else {}
+        return Table(title, columns, rows, tones=tones).without_empty()
 
 
 def _figures(best: Measurement | None) -> dict[str, Cell]:
@@ -199,6 +225,7 @@ def _figures(best: Measurement | None) -> dict[str, Cell]:
         return {}
     latency = best.latency
     return {
+        "audio": describe({"audio": best.seconds}),
         "load": in_flight(best),  # utterances: a request of static batching has many
         "throughput": best.throughput,
         "rtfx": best.rtfx if best.has_audio else None,
