@@ -44,7 +44,7 @@ def test_requests_take_a_share_of_the_highest_throughput() -> None:
 
 def test_streams_count_as_far_as_they_were_in_time() -> None:
     table = sizing_of(report(streams(50), streams(200, in_time=0.9)))
-    assert [row["load"] for row in table.rows] == [f"{load} streams" for load in LOADS]
+    assert [row["load"] for row in table.rows] == [f"{load:,} streams" for load in LOADS]
     assert [row["count"] for row in table.rows] == [replicas_for_streams(load, 50) + SPARE for load in LOADS]
 
 

@@ -72,7 +72,7 @@ def transcribe(
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
     reconnect: Annotated[
-        bool, typer.Option("--reconnect", help="With --url and --streaming: begin streams that their server lost anew.")
+        bool, typer.Option("--reconnect", help="With --url and --streaming: restart streams that their server lost.")
     ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[

@@ -559,7 +559,7 @@ class Client:
             details: also ask for tokens, words, times and confidences with every answer.
             chunk_ms: audio per request, in milliseconds. Shorter pieces are gathered, longer ones cut.
             search: as for `transcribe`; it holds for the whole stream.
-            resume: begin a stream that its server lost anew, and send its audio again from the start, so that no word
+            resume: start a stream again that its server lost, and send its audio again from the start, so that no word
                 is lost and none comes twice. It is tried again and again for `timeout_s`, also with `retries` 0.
             resume_s: audio that is kept for it, in seconds; a stream that is longer is not begun anew.
 

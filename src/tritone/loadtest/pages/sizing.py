@@ -58,7 +58,7 @@ def _of_streams(clean: Sequence[Measurement]) -> list[Mapping[str, Cell]]:
     slots = int(max(each.load for each in kept))
     return [
         {
-            "load": f"{load} streams",
+            "load": f"{load:,} streams",
             "basis": f"{slots} streams in time",
             "count": replicas_for_streams(load, slots) + SPARE,
         }
@@ -77,7 +77,7 @@ def _of_requests(clean: Sequence[Measurement]) -> list[Mapping[str, Cell]]:
     carried = UTILISATION * max(rates)
     return [
         {
-            "load": f"{load} {load_unit}",
+            "load": f"{load:,} {load_unit}",
             "basis": f"{carried:.1f} {unit}, {UTILISATION:.0%} of its highest throughput",
             "count": math.ceil(load / carried) + SPARE,
         }
