@@ -130,7 +130,7 @@ def embed_over_bare(
         "".join(f"{place:05d} {path}\n" for place, path in enumerate(paths)), encoding="utf-8"
     )
     chosen: dict[str, Any] = {"runtime": given.runtime, "precision": given.precision}
-    command = [TRITONE, "embed", "--wavscp", str(folder / "wav.scp"), "--bundle"]
+    command = [TRITONE, "embed", "--wavscp", str(folder / "wav.scp"), "--model"]
     command += [str(bundle.path), "--runtime", given.runtime, "--precision", given.precision, "--device", given.device]
 
     graph, calls, what = _bare(bundle, waveforms, chosen, given.device)
@@ -142,7 +142,7 @@ def embed_over_bare(
 
     def embed(turn: int) -> None:
         output = folder / f"out-{turn}"
-        done = subprocess.run([*command, "--output-directory", str(output)], capture_output=True, encoding="utf-8")
+        done = subprocess.run([*command, "--output", str(output)], capture_output=True, encoding="utf-8")
         if done.returncode:
             raise SystemExit(f"the command failed: {done.stderr[-2000:]}")
 

@@ -100,7 +100,7 @@ def main() -> int:
 
 def transcribe(wavscp: Path, *ray: str) -> Run:
     """Run the command, on Ray with these options if there are any."""
-    command = [TRITONE, "transcribe", "--bundle", BUNDLE, "--wavscp", str(wavscp), "--json", "--details"]
+    command = [TRITONE, "transcribe", "--model", BUNDLE, "--wavscp", str(wavscp), "--json", "--details"]
     command += ["--ray", "local", *ray] if ray else []
     started = time.perf_counter()
     lines: list[bytes] = []

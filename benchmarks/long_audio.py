@@ -177,7 +177,7 @@ def memory(asked: argparse.Namespace, paths: Sequence[Path], texts: dict[Path, s
 
 def peak_mb(asked: argparse.Namespace, path: Path, way: str) -> float:
     """The largest resident memory of `tritone transcribe` with this file, in MB."""
-    command = [TRITONE, "transcribe", "--bundle", asked.bundle, str(path)]
+    command = [TRITONE, "transcribe", "--model", asked.bundle, str(path)]
     command += ["--vad", str(asked.vad)] if way == "vad" else []
     # A process of its own, so that the largest of all children is that of this one.
     script = "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"

@@ -43,7 +43,7 @@ class Run:
 
     def command(self, bundle: str, report: Path) -> list[str]:
         labels = [part for name, value in self.labels.items() for part in ("--label", f"{name}={value}")]
-        return [TRITONE, "bench", "--bundle", bundle, *shlex.split(self.arguments), *labels, "--json", str(report)]
+        return [TRITONE, "bench", "--model", bundle, *shlex.split(self.arguments), *labels, "--report", str(report)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ SETS = {
         runs=(
             *(
                 Run(
-                    arguments=f"--build runtime={runtime} --concurrency 1,4,8 --seconds 2,10 --window-s 6",
+                    arguments=f"--build runtime={runtime} --concurrency 1,4,8 --seconds 2,10 --measure-s 6",
                     labels={"runtime": runtime},
                 )
                 for runtime in ("onnxruntime", "torch")
@@ -89,7 +89,7 @@ SETS = {
         title="Conformer of 12 layers, width 512 (WenetSpeech's size), random weights, on two CPU cores",
         model="conformer-512",
         runs=(
-            Run(arguments="--concurrency 1,4 --seconds 2,10 --window-s 10 --max-windows 5"),
+            Run(arguments="--concurrency 1,4 --seconds 2,10 --measure-s 10 --max-windows 5"),
             Run(arguments="--streaming --streams 2,4,8 --chunk-ms 640 --seconds 20"),
         ),
     ),

@@ -73,6 +73,7 @@ class MixtureConfig:
     served_tail: float = 0.7  # share of utterances that have it; always those with bare edges
     silence_range_s: tuple[float, float] = (0.3, 4.0)
     max_seconds: float = 16.0
+    subsampling: int = SUBSAMPLING  # of the network, so that utterances last long enough for their text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +136,9 @@ def encoder_frames(num_samples: int) -> int:
     return max(0, (frames - RIGHT_CONTEXT - 1) // SUBSAMPLING + 1) if frames > RIGHT_CONTEXT else 0
 
 
-def samples_for(frames: int) -> int:
+def samples_for(frames: int, subsampling: int = SUBSAMPLING) -> int:
     """Fewest samples that give `frames` encoder frames."""
-    return FRAME_LENGTH + FRAME_SHIFT * (SUBSAMPLING * (frames - 1) + RIGHT_CONTEXT)
+    return FRAME_LENGTH + FRAME_SHIFT * (subsampling * (frames - 1) + RIGHT_CONTEXT)
 
 
 class Planner:
@@ -283,7 +284,8 @@ class Planner:
             served_tail=int(config.served_tail_s * SAMPLE_RATE) if served else 0,
         )
         # Very short words can have more letters than frames; silence behind them makes room.
-        missing = samples_for(self.units.frames_needed(text) + 1) - plan.num_samples
+        needed = samples_for(self.units.frames_needed(text) + 1, config.subsampling)
+        missing = needed - plan.num_samples
         return plan if missing <= 0 else replace(plan, served_tail=plan.served_tail + missing)
 
     def _draw_gap(self, kind: str, rng: np.random.Generator) -> int:

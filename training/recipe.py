@@ -12,11 +12,13 @@ from training.dataset import MixtureConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The `recipe` section of demo.yaml or demo-transducer.yaml. Learning rates are for AdamW.
+    """The `recipe` section of a settings file of this folder. Learning rates are for AdamW.
 
     Chunks are in the encoder's frames. `left_served` is in chunks for WeNet's model, in frames for icefall's. WeNet's
     has `chunk_max`, `shifted_positions` and `max_position` for itself, icefall's `chunk_choices`, pairs of chunk and
-    history, and `fixed_shapes`: batches in a few shapes, whose steps run as CUDA graphs on a GPU.
+    history, and `fixed_shapes`: batches in a few shapes, whose steps run as CUDA graphs on a GPU. `best_on` names a
+    development set: the weights with the fewest errors there are kept, without it the last ones. `bfloat16` is
+    QuartzNet's: on a GPU its convolutions compute in it.
     """
 
     seed: int = 2026
@@ -27,6 +29,8 @@ class Recipe:
     ema_decay: float = 0.9985
     batch_seconds: float = 350.0
     fixed_shapes: bool = False
+    bfloat16: bool = False
+    best_on: str = ""
     full_share: float = 0.5
     served_share: float = 0.2
     chunk_max: int = 25

@@ -2,11 +2,12 @@
 
     python -m training.score training/runs/first --data ../shared/data
     python -m training.score demo-asr
+    python -m training.score training/runs/demo-quartznet
     python -m training.score demo-transducer --search modified-beam --packs training/data/real.zip
     python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/corpus/clips
 
 Greedy search or, of a bundle, the one asked for; with full context and in chunks. With `--packs`, the development sets
-instead, on which settings are chosen. A transducer has to be a bundle; WeNet's model may be a folder of the trainer.
+instead, on which settings are chosen. WeNet's model may be a folder of the trainer; all others have to be bundles.
 Intervals are 95 % bootstrap intervals over utterances.
 """
 
@@ -84,7 +85,7 @@ def load_model(folder: Path) -> AsrModel:
 
 
 def bundle_modes(bundle: Path, search: SearchMode = "greedy", beam: int = 0) -> dict[str, Transcriber]:
-    """Transcription by a bundle's own pipelines, offline ("full") and streaming ("chunk")."""
+    """Transcription by a bundle's own pipelines, offline ("full") and, where it can, streaming ("chunk")."""
     recognizer = tritone.load(bundle, search=search, beam=beam)
 
     def as_float(waveforms: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -101,7 +102,7 @@ def bundle_modes(bundle: Path, search: SearchMode = "greedy", beam: int = 0) -> 
                 texts.append(stream.finish().text)
         return texts
 
-    return {"full": offline, "chunk": streaming}
+    return {"full": offline} | ({"chunk": streaming} if recognizer.bundle.has("streaming_encoder") else {})
 
 
 def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Path) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from training.corpus import SAMPLE_RATE, SERVED_TAIL_S, Corpus
-from training.units import BLANK_ID, Units
+from training.units import Labels, Units
 from tritone.evaluate.score import count_errors, pool
 from tritone.families.wenet.model import AsrModel
 
@@ -66,14 +66,14 @@ def dev_sets(corpus: Corpus) -> dict[str, list[Utterance]]:
     return {**sets, **({"fsdd_strings": strings} if strings else {})}
 
 
-def greedy(log_probs: Tensor, lengths: Tensor, units: Units) -> list[str]:
+def greedy(log_probs: Tensor, lengths: Tensor, units: Units | Labels) -> list[str]:
     """Best path of (batch, frames, vocab), repeats merged and blanks dropped."""
     best = log_probs.argmax(dim=-1).cpu().numpy()
     texts = []
     for row, length in zip(best, lengths.tolist(), strict=True):
         path = row[:length]
         kept = path[np.flatnonzero(np.diff(path, prepend=-1))]
-        texts.append(units.decode(kept[kept != BLANK_ID].tolist()))
+        texts.append(units.decode(kept[kept != units.blank_id].tolist()))
     return texts
 
 
@@ -182,9 +182,9 @@ def evaluate(sets: dict[str, list[Utterance]], modes: dict[str, Transcriber]) ->
 
 
 def summary(results: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """One line: set full/chunk WER in percent."""
+    """One line: WER in percent of each set, in every mode."""
     parts = [
-        f"{name} {100 * modes['full']['wer']:.2f}/{100 * modes['chunk']['wer']:.2f}"
+        f"{name} " + "/".join(f"{100 * mode['wer']:.2f}" for mode in modes.values())
         for name, modes in sorted(results.items())
     ]
     return " ".join(parts)

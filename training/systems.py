@@ -45,7 +45,7 @@ class System(Protocol):
         """Losses of masked features; the one named "loss" is minimised, the others are logged."""
 
     def modes(self) -> dict[str, Transcriber]:
-        """Greedy transcription by the model as it is, with full context ("full") and in chunks ("chunk")."""
+        """Greedy transcription by the model as it is, with full context ("full") and maybe in chunks ("chunk")."""
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write the files that an export wants, with these weights in place of the model's."""
@@ -60,11 +60,15 @@ class System(Protocol):
 
 
 def make_system(config: dict[str, Any], recipe: Recipe, device: torch.device) -> System:
-    """The system of a settings file: a transducer where it has a section `transducer`, otherwise WeNet's model."""
+    """The system of a settings file: by its section `transducer` or `quartznet`, otherwise WeNet's model."""
     if "transducer" in config:
         from training.transducer import TransducerSystem
 
         return TransducerSystem(config, recipe, device)
+    if "quartznet" in config:
+        from training.quartznet import QuartzNetSystem
+
+        return QuartzNetSystem(config, recipe, device)
     from training.wenet import WenetSystem
 
     return WenetSystem(config, recipe, device)

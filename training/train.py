@@ -1,10 +1,10 @@
-"""Train a demo model: packs in, a folder in the layout of WeNet or icefall out, within a given number of minutes.
+"""Train a demo model: packs in, a folder in the layout of WeNet, icefall or QuartzNet out, within given minutes.
 
     python -m training.train --packs training/data/*.zip --output training/runs/first --minutes 9
 
-The output folder gets the averaged weights and what belongs to them (final.pt, train.yaml, units.txt and global_cmvn,
-or pretrained.pt, tokens.txt and bpe.model), train_log.jsonl, dev.json, and resume.pt with everything that `--resume`
-needs. SIGTERM ends the training early, with all of that written.
+The output folder gets the averaged weights and what belongs to them (final.pt, train.yaml, units.txt and global_cmvn;
+pretrained.pt, tokens.txt and bpe.model; or quartznet.pt and quartznet.yaml), train_log.jsonl, dev.json, and resume.pt
+with everything that `--resume` needs. SIGTERM ends the training early, with all of that written.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Trainer:
         )
         self.state_path = output / "resume.pt"
         self.step = self.first_step = self.warm_step = 0  # warm_step: where the optimiser began
+        self.fewest: float = np.inf  # errors on the development set `best_on` so far
         self.averaged: dict[str, torch.Tensor] = {}
         self._restart_average()
         self.stopping = False
@@ -87,24 +88,37 @@ class Trainer:
         self.averaged = state["averaged"]
         self.step = self.first_step = int(state["step"])
         self.warm_step = int(state.get("warm_step", self.step))
+        self.fewest = state.get("fewest", np.inf)
         self.system.load_extra_state(state["extra"])
 
     def save(self, dev: dict[str, Any] | None = None) -> None:
-        """Write the output folder. Each file is complete or absent."""
-        self.system.save(self.output, {name: value.detach().cpu().clone() for name, value in self.averaged.items()})
-        if dev is not None:
-            (self.output / "dev.json").write_text(
-                json.dumps({"step": self.step, "sets": dev}, indent=1), encoding="utf-8"
-            )
+        """Write the output folder, weights only if they are the best so far. Each file is complete or absent."""
+        if self._is_best(dev or {}):
+            self.system.save(self.output, {name: value.detach().cpu().clone() for name, value in self.averaged.items()})
+            if dev is not None:
+                (self.output / "dev.json").write_text(
+                    json.dumps({"step": self.step, "sets": dev}, indent=1), encoding="utf-8"
+                )
         state = {
             "model": self.model.state_dict(),
             "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "warm_step": self.warm_step,
+            "fewest": self.fewest,
             "extra": self.system.extra_state(),
         }
         save_torch(state, self.state_path)
+
+    def _is_best(self, dev: dict[str, Any]) -> bool:
+        """Whether no weights before made fewer errors on the set that decides; always where none does."""
+        modes = dev.get(self.recipe.best_on)
+        if modes is None:
+            return True
+        errors = sum(mode["errors"] for mode in modes.values())
+        best = errors <= self.fewest
+        self.fewest = min(errors, self.fewest)
+        return best
 
     def _restart_average(self) -> None:
         self.averaged = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
@@ -161,7 +175,8 @@ class Trainer:
     def _average(self) -> None:
         taken = self.step - self.warm_step
         decay = min(self.recipe.ema_decay, (1.0 + taken) / (10.0 + taken))
-        current = dict(self.model.named_parameters())
+        # Running statistics of norms are averaged as weights are; what never changes stays what it is.
+        current = {name: value for name, value in self.model.state_dict().items() if value.is_floating_point()}
         torch._foreach_lerp_([self.averaged[name] for name in current], list(current.values()), 1.0 - decay)
 
     def evaluate(self, sets: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +237,8 @@ class Trainer:
             print(" ".join(f"{name} {value}" for name, value in row.items()), flush=True)
 
     def _report(self, dev: dict[str, Any]) -> None:
-        print(f"step {self.step} dev WER % (full/chunk): {summary(dev)}", flush=True)
+        names = "/".join(next(iter(dev.values()), {}))
+        print(f"step {self.step} dev WER % ({names}): {summary(dev)}", flush=True)
         rates = {name: {mode: value["wer"] for mode, value in modes.items()} for name, modes in dev.items()}
         self._write_log({"step": self.step, "dev": rates})
 

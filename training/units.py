@@ -1,6 +1,7 @@
-"""Character units in WeNet's form: the lines of `units.txt` and text <-> ids.
+"""Characters as units, text <-> ids: in WeNet's form with the lines of `units.txt`, and as a QuartzNet's labels.
 
-Space is the unit "▁". Id 0 is <blank>, 1 is <unk>, 2 is <sos/eos>.
+WeNet's: space is the unit "▁"; id 0 is <blank>, 1 is <unk>, 2 is <sos/eos>. QuartzNet's: the labels of its config, and
+behind them the blank.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ CHARACTERS = [SPACE, "'", *"abcdefghijklmnopqrstuvwxyz"]
 
 class Units:
     """The vocabulary of the demo model."""
+
+    blank_id = BLANK_ID
 
     def __init__(self) -> None:
         self.names = [*SPECIAL, *CHARACTERS]
@@ -35,9 +38,38 @@ class Units:
         return " ".join("".join(names).replace(SPACE, " ").split())
 
     def frames_needed(self, text: str) -> int:
-        """Fewest frames on which CTC can align `text`: one a unit, and a blank between equal neighbours."""
-        return len(text) + sum(left == right for left, right in pairwise(text))
+        """Fewest frames on which CTC can align `text`."""
+        return frames_needed(text)
 
     def write(self, path: Path) -> None:
         """Write `units.txt`."""
         path.write_text("".join(f"{name} {index}\n" for index, name in enumerate(self.names)), encoding="utf-8")
+
+
+class Labels:
+    """The vocabulary of a QuartzNet: the characters of its config, and the blank as the last class."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = list(labels)
+        self.ids = {label: index for index, label in enumerate(self.labels)}
+        self.blank_id = len(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text; characters that are no labels are left out, as upstream does."""
+        return [self.ids[character] for character in text if character in self.ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids that are not the blank's."""
+        return " ".join("".join(self.labels[index] for index in ids).split())
+
+    def frames_needed(self, text: str) -> int:
+        """Fewest frames on which CTC can align `text`."""
+        return frames_needed(text)
+
+
+def frames_needed(text: str) -> int:
+    """Fewest frames on which CTC can align characters: one each, and a blank between equal neighbours."""
+    return len(text) + sum(left == right for left, right in pairwise(text))

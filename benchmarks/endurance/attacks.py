@@ -223,7 +223,7 @@ def _form(audio: bytes) -> tuple[bytes, str]:
 @contextmanager
 def _gateway(deployment: Deployment) -> Iterator[int]:
     (port,) = free_ports(1)
-    command = [*COMMAND, "gateway", "--triton", f"http://{deployment.http}", "--port", str(port), "--no-access-log"]
+    command = [*COMMAND, "gateway", "--url", f"http://{deployment.http}", "--port", str(port), "--no-access-log"]
     with deployment.log_path.open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

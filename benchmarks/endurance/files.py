@@ -171,7 +171,7 @@ def files(options: PartOptions) -> Part:
 
 
 def _transcribe(make: Callable[[Path], Sequence[str]]) -> Callable[[Path], Sequence[str]]:
-    return lambda folder: ["transcribe", "--bundle", "demo-asr", *make(folder)]
+    return lambda folder: ["transcribe", "--model", "demo-asr", *make(folder)]
 
 
 def _build(make: Callable[[Path], Sequence[str]], bundle: str = "demo-asr") -> Callable[[Path], Sequence[str]]:
@@ -244,7 +244,7 @@ def _bundle(change: Callable[[Path], None]) -> Callable[[Path], Sequence[str]]:
         change(copy)
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             _seal(copy)
-        return ["transcribe", "--bundle", str(copy), str(CLIP)]
+        return ["transcribe", "--model", str(copy), str(CLIP)]
 
     return make
 
@@ -355,7 +355,7 @@ def _file(name: str, content: bytes) -> Callable[[Path], Path]:
 LONG = "n" * 300
 ARK = b"a \x00BFV \x04" + struct.pack("<i", 2**31 - 1) + b"\x00" * 64
 LM = ("--search", "prefix-beam", "--lm")
-HOT = ("--search", "prefix-beam", "--hotwords")
+HOT = ("--search", "prefix-beam", "--hotwords-file")
 
 
 def cases() -> Mapping[str, Case]:
@@ -404,9 +404,9 @@ def cases() -> Mapping[str, Case]:
         "embed: wav.scp is a FIFO": Case(
             make=lambda folder: [
                 "embed",
-                "--bundle",
+                "--model",
                 "demo-speaker",
-                "--output-directory",
+                "--output",
                 str(folder / "out"),
                 *_fifo("--wavscp")(folder),
             ]
@@ -414,22 +414,22 @@ def cases() -> Mapping[str, Case]:
         "embed: folder named with 300 letters": Case(
             make=lambda folder: [
                 "embed",
-                "--bundle",
+                "--model",
                 "demo-speaker",
                 "--data-dir",
                 str(SHIPPED_CLIPS),
-                "--output-directory",
+                "--output",
                 str(folder / LONG),
             ]
         ),
         "embed: full disk": Case(
             make=lambda folder: [
                 "embed",
-                "--bundle",
+                "--model",
                 "demo-speaker",
                 "--data-dir",
                 str(SHIPPED_CLIPS),
-                "--output-directory",
+                "--output",
                 str(folder / "out"),
             ],
             fsize=3000,
@@ -509,7 +509,7 @@ def cases() -> Mapping[str, Case]:
                 "enroll",
                 LONG,
                 str(CLIP),
-                "--bundle",
+                "--model",
                 "demo-speaker",
                 "--store",
                 str(folder / "store"),
@@ -519,7 +519,7 @@ def cases() -> Mapping[str, Case]:
             make=lambda folder: [
                 "identify",
                 str(CLIP),
-                "--bundle",
+                "--model",
                 "demo-speaker",
                 "--store",
                 str(_file("store", b"\x00" * 100)(folder)),
@@ -528,7 +528,7 @@ def cases() -> Mapping[str, Case]:
         "evaluate: manifest with a lone surrogate": Case(
             make=lambda folder: [
                 "evaluate",
-                "--bundle",
+                "--model",
                 "demo-asr",
                 *_written(
                     "m.json", json.dumps({"audio_filepath": str(CLIP), "text": "\ud800", "duration": 1}), "--manifest"

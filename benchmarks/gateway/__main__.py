@@ -184,7 +184,7 @@ def _gateway(server: TritonServer, core: int, chunk_ms: float) -> Iterator[tuple
     options = (
         "--port",
         str(port),
-        "--triton",
+        "--url",
         f"http://{server.http_address}",
         "--stream-model",
         STREAMING,

@@ -321,7 +321,7 @@ def _gauge(url: str, name: str) -> float:
 @contextmanager
 def _gateway(server: TritonServer) -> Iterator[Served]:
     (port,) = free_ports(1)
-    options = ("--port", str(port), "--triton", f"http://{server.http_address}", "--stream-model", f"{MODEL}-streaming")
+    options = ("--port", str(port), "--url", f"http://{server.http_address}", "--stream-model", f"{MODEL}-streaming")
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "gateway", *options]
     command += ["--ping-s", str(PING_S), "--chunk-ms", str(1000 * CHUNK_S), "--no-access-log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:

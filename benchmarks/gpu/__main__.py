@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu --quick                     # the figures that matter most, in 25 minutes
     python -m benchmarks.gpu --only ctc,streams          # some parts, longer
+    python -m benchmarks.gpu --quick --only published-wenet   # a table of the source documents, as long as it takes
     python -m benchmarks.gpu --device cpu --smoke        # the same code on tiny models, to try it
     python -m benchmarks.gpu.page                        # the pages of it, from the JSON
 
@@ -29,14 +30,17 @@ from benchmarks.gpu.plan import PARTS, PLAIN, Ceiling, Compiled, Load, Part, Pip
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.served import ServedModel, Server, measured, measured_streams, options_of, serving
 from benchmarks.gpu.tasks import Task, TaskError
+from benchmarks.gpu.unpaced import closed_streams
 from benchmarks.measure import ROOT
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from tritone.errors import TritoneError
 from tritone.loadtest.plans.build_options import parse_option
+from tritone.runtime import obstacle
 
 OUTPUT = ROOT / "docs" / "performance" / "h200"
 KINDS = ("compiled", "ceilings", "pipelines", "loads")  # compiled: what `tritone compile` prepares
 OTHERS = ("accuracy", "endurance", "two")
+PUBLISHED = "published-"  # parts with the tables of the source documents; each is asked for by its name
 COMPILER_THREADS = 2
 CEILING_S, CEILING_QUICK_S = 1.5, 0.8
 UTTERANCES, UTTERANCES_SMOKE = 1000, 4
@@ -70,6 +74,15 @@ class Bench:
             return found
         different = {_kind(each): each for each in reversed(found)}
         return [each for each in found if different[_kind(each)] is each]
+
+    def runnable(self, part: str, loads: Iterable[Load]) -> list[Load]:
+        """Those whose runtime can use the device here; of others it is noted why not."""
+        found = list(loads)
+        lacks = {each.runtime: obstacle(each.runtime, self.device) for each in found}
+        for runtime, lack in lacks.items():
+            if lack:
+                self.results.note(part, f"{runtime} was not measured: {lack}")
+        return [each for each in found if not lacks[each.runtime]]
 
     def is_late(self, part: str) -> bool:
         """Whether the time is over; what is left out then is noted."""
@@ -211,6 +224,7 @@ def _compiled_of(bench: Bench, name: str, model: str) -> list[tuple[str, Compile
                 "search": each.search,
                 "sizes": each.sizes if chosen else "auto",
                 "steps": each.steps,
+                "left_chunks": each.left_chunks,
                 "lengths_s": [] if chosen else lengths,
             }
             found.append((name, each, arguments))
@@ -262,15 +276,23 @@ def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: Mapping[str, floa
 
 
 def served(bench: Bench, names: Sequence[str]) -> None:
-    """The loads of some parts, all models of which are served together, with CUDA's Multi-Process Service after it."""
-    loads = [(name, load) for name in names for load in bench.chosen(PARTS[name].loads) if load.model in bench.paths]
+    """The loads of some parts, all models of a runtime served together; then with CUDA's Multi-Process Service."""
+    loads = [
+        (name, load)
+        for name in names
+        for load in bench.runnable(name, bench.chosen(PARTS[name].loads))
+        if load.model in bench.paths
+    ]
     for mps in (False, True):
         if "loads" in bench.without or (mps and not bench.device.startswith("cuda")):
             return
-        try:
-            _served_together(bench, [each for each in loads if each[1].mps == mps], mps)
-        except (TritoneError, RuntimeError, OSError) as error:
-            bench.results.note(names[0], f"{'with MPS: ' if mps else ''}{type(error).__name__}: {error}"[-3000:])
+        for runtime in dict.fromkeys(load.runtime for _, load in loads):  # what one cannot load costs no other
+            try:
+                chosen = [each for each in loads if each[1].mps == mps and each[1].runtime == runtime]
+                _served_together(bench, chosen, mps)
+            except (TritoneError, RuntimeError, OSError) as error:
+                told = f"{runtime}{', with MPS' if mps else ''}: {type(error).__name__}: {error}"
+                bench.results.note(names[0], told[-3000:])
 
 
 def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool) -> None:
@@ -286,21 +308,25 @@ def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool)
         for name, load in loads:
             if bench.is_late(name):
                 return
-            told = {
+            told: dict[str, Any] = {
                 "precision": load.precision,
                 "search": load.search,
                 "build": load.build,
                 "of": load.model,
                 "mps": mps,
             }
+            if load.utterances > 1:
+                told["utterances"] = load.utterances
             bench.results.add(name, {"what": "served", **_measured(bench, server, load), **told})
 
 
 def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
     size = bench.load_of(load)
     if load.streams:
-        return measured_streams(server, load.served_as, size, MODELS[load.model].chunk_ms, bench.seconds, bench.wire)
-    return measured(server, load.served_as, size, bench.audio_of(load), bench.seconds, bench.wire)
+        measure = measured_streams if load.paced else closed_streams
+        return measure(server, load.served_as, size, MODELS[load.model].chunk_ms, bench.seconds, bench.wire)
+    audio = bench.audio_of(load)
+    return measured(server, load.served_as, size, audio, bench.seconds, bench.wire, batch_size=load.utterances)
 
 
 def _served(bench: Bench, part: str, load: Load, loads: Sequence[Load] = ()) -> ServedModel:
@@ -369,7 +395,7 @@ def run_all(works: Sequence[Callable[[], object]]) -> None:
 
 def _kind(planned: Planned) -> str:
     """What a smoke test needs one of."""
-    names = ("model", "role", "precision", "search", "streams", "audio")
+    names = ("model", "role", "precision", "search", "streams", "paced", "runtime", "utterances", "audio")
     return f"{[getattr(planned, name, None) for name in names]}"
 
 
@@ -381,10 +407,11 @@ def _words(key: object) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     every = [*PARTS, *OTHERS]
+    usual = [name for name in every if not name.startswith(PUBLISHED)]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default=",".join(every), help="some parts, in their order (%(default)s)")
+    parser.add_argument("--only", default=",".join(usual), help="some parts, in their order (%(default)s)")
     parser.add_argument("--out", type=Path, default=OUTPUT, help="folder of the results (%(default)s)")
     parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES, help="folder of the bundles (%(default)s)")
     parser.add_argument("--seconds", type=float, help="of each load that is measured (6; 4.5 with --quick)")

@@ -28,6 +28,7 @@ class Model:
     tiny: Mapping[str, Any]
     streaming: bool = False
     precisions: Sequence[Precision] = ("bf16",)
+    runtimes: Sequence[str] = ("torch",)
     chunk_ms: float = 0.0  # of a stream's steps
 
     @property
@@ -47,7 +48,7 @@ class Model:
         size = {**self.size, **(self.tiny if smoke else {})}
         options: dict[str, Any] = {
             "name": self.name,
-            "runtimes": ("torch",),
+            "runtimes": tuple(self.runtimes),
             "precisions": tuple(self.precisions),
             "checked": False,
         }
@@ -80,11 +81,27 @@ def _wenet(name: str, title: str, streaming: bool, **size: int) -> Model:
     return Model(name=name, title=title, family="wenet", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms)
 
 
-def _icefall(name: str, title: str, encoder: str, streaming: bool = False, vocab_size: int = 500) -> Model:
+def _icefall(
+    name: str,
+    title: str,
+    encoder: str,
+    streaming: bool = False,
+    vocab_size: int = 500,
+    precisions: Sequence[Precision] = ("bf16",),
+) -> Model:
     size = {"encoder": encoder, "token_rate": TOKEN_RATE, "vocab_size": vocab_size}
     tiny = {"vocab_size": 60}
     chunk_ms = 640.0 if streaming else 0.0
-    return Model(name=name, title=title, family="icefall", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms)
+    return Model(
+        name=name,
+        title=title,
+        family="icefall",
+        size=size,
+        tiny=tiny,
+        streaming=streaming,
+        chunk_ms=chunk_ms,
+        precisions=precisions,
+    )
 
 
 def _speaker(name: str, title: str, size: str) -> Model:
@@ -103,11 +120,20 @@ MODELS = {
     for each in (
         _wenet("wenet-512", "U2++ conformer, 12 x 512", False, width=512, heads=8, linear_units=2048, vocab_size=5537),
         _wenet("wenet-256", "U2++ conformer, 12 x 256", True, width=256, heads=4, linear_units=2048, vocab_size=5000),
-        _icefall("conformer-l", "icefall conformer, 12 x 512", "conformer-l"),
-        _icefall("zipformer-m", "zipformer-M, streaming", "zipformer-m", streaming=True),
+        _icefall("conformer-l", "icefall conformer, 12 x 512", "conformer-l", precisions=("bf16", "fp32")),
+        _icefall("zipformer-m", "zipformer-M, streaming", "zipformer-m", streaming=True, precisions=("bf16", "fp32")),
         _icefall("zipformer-l", "zipformer-L", "zipformer-l"),
         _icefall("zipformer-xl", "zipformer of 290 M parameters", "zipformer-xl"),
         Model(name="jasper", title="Jasper 10x5dr", family="jasper", size={"blocks": "10x5dr"}, tiny={"blocks": "5x1"}),
+        Model(
+            name="jasper-runtimes",
+            title="Jasper 10x5dr",
+            family="jasper",
+            size={"blocks": "10x5dr"},
+            tiny={"blocks": "5x1"},
+            precisions=("fp16", "fp32"),
+            runtimes=("torch", "torchscript", "onnxruntime"),
+        ),
         _speaker("resnet34", "ResNet34", "resnet34"),
         _speaker("ecapa", "ECAPA-TDNN c512", "ecapa_c512"),
     )

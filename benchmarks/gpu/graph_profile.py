@@ -24,6 +24,7 @@ from torch import Tensor, fx
 from benchmarks.models.wenet import ModelSize
 from tritone.bundle.manifest import Precision
 from tritone.families.export.fused import fused
+from tritone.families.export.precision import in_precision
 from tritone.families.export.torch_program import save_program
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph, make_fbank
@@ -150,7 +151,7 @@ def random_programs(
     assert model.encoder.global_cmvn is not None
     model.encoder.global_cmvn.mean.fill_(5.0)
     model.encoder.global_cmvn.istd.fill_(0.3)
-    narrow, fbank = model.in_precision(precision), make_fbank(model.config)
+    narrow, fbank = in_precision(model, precision), make_fbank(model.config)
     graph = OfflineGraph(narrow, fbank) if left_chunks is None else StreamingGraph(narrow, fbank, 16, left_chunks)
     paths = []
     for form in forms:

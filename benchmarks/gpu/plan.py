@@ -47,14 +47,17 @@ class Pipeline(Planned):
 class Load(Planned):
     """So many requests in flight, or streams, for a model of the part's server.
 
-    `build`: options of `tritone build`. `mps`: on a server with CUDA's Multi-Process Service.
+    `utterances`: in a request. `build`: options of `tritone build`. `mps`: on a server with CUDA's Multi-Process
+    Service. `paced`: streams in real time; others send a chunk as soon as the one before is answered.
     """
 
     load: int
     audio: str = "10"
+    utterances: int = 1
     precision: Precision = "bf16"
     search: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = False
+    paced: bool = True
     mps: bool = False
     build: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,17 +67,23 @@ class Load(Planned):
         words = [self.model, self.precision, *map(str, (*self.search.values(), *self.build.values()))]
         return "-".join(words)
 
+    @property
+    def runtime(self) -> str:
+        """What computes the network."""
+        return str(self.build.get("runtime", "torch"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled(Planned):
     """Calls that `tritone compile` prepares before a model is served.
 
     `sizes`: of whole utterances, rows x seconds, in a quick run; a full one lets Tritone choose, by the lengths that
-    are sent, unless `fixed`. `steps`: most rows of steps of streams.
+    are sent, unless `fixed`. `steps`: most rows of steps of streams, `left_chunks`: the past that they see.
     """
 
     sizes: str = ""
     steps: int = 0
+    left_chunks: int | None = None
     search: str = "greedy"
     precision: Precision = "bf16"
     fixed: bool = False
@@ -103,6 +112,7 @@ JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 
 WIRES = ("float32", "int16")
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+HALF_AND_FULL: tuple[Precision, ...] = ("fp16", "fp32")
 # Lengths that waste least of audio as long as LibriSpeech's, as `tritone compile --data` chooses them; with the 10 s of
 # the other loads among them.
 MIXED = "128x4.8,96x7.36,64x10,48x13.52,48x14.64,48x15.6,32x16.72,32x19.2,24x25.92,16x35.04"
@@ -113,6 +123,18 @@ MORE = {"max_batch_size": 256, "instances": 4}
 MOST = {"max_batch_size": 512, "instances": 3}
 WAITING = {"queue_delay_ms": 1.0}  # for others to share a batch with
 FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are compiled for full batches alone
+
+# Of the tables that the source documents print (`benchmarks.gpu.published`).
+ONLINE = {"left_chunks": 5, "max_batch_size": 128}
+RUNTIMES = ("torch", "torchscript", "onnxruntime")
+NVIDIA_S = (2.0, 7.0, 16.7)
+DYNAMIC = {"runtime": "torch", "max_batch_size": 4, "queue_delay_ms": 5.0, "instances": 2}
+DYNAMIC_LOADS = (1, 2, 4, 8, 16, 32)
+
+
+def _static(rows: int, runtime: str = "torch") -> dict[str, Any]:
+    """Each request is a batch: nothing is put together, nothing waits."""
+    return {"runtime": runtime, "max_batch_size": rows, "queue_delay_ms": 0.0, "instances": 2}
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -293,5 +315,84 @@ PARTS: dict[str, Part] = {
         compiled=(Compiled(model="jasper", sizes=_sizes(JASPER), fixed=True),),
         ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
         pipelines=tuple(Pipeline(model="jasper", shapes=JASPER, wires=WIRES, callers=callers) for callers in (1, 2)),
+    ),
+    "published-transducers": Part(
+        title="icefall transducers, by length of audio and requests in flight",
+        compiled=tuple(
+            Compiled(model=model, sizes=f"64x{seconds}", precision=precision, fixed=True, full=model != "conformer-l")
+            for model in ("conformer-l", "zipformer-m")
+            for precision in PRECISIONS
+            for seconds in (5, 8, 10)
+        ),
+        loads=tuple(
+            Load(model=model, load=load, audio=audio, precision=precision, full=model != "conformer-l" or load == 400)
+            for model in ("conformer-l", "zipformer-m")
+            for precision in PRECISIONS
+            for audio in ("5", "8", "10")
+            for load in (50, 100, 150, 200, 400)
+        ),
+    ),
+    "published-wenet": Part(
+        title="WeNet with rescoring, by length of audio and requests in flight",
+        compiled=tuple(
+            Compiled(model=model, sizes=f"64x{seconds}", search="rescoring", fixed=True)
+            for model in ("wenet-512", "wenet-256")
+            for seconds in (5, 8, 10)
+        ),
+        loads=tuple(
+            Load(model=model, load=load, audio=audio, search=RESCORING)
+            for model, audio, loads in (
+                ("wenet-256", "5", (50, 100, 150, 200)),
+                ("wenet-256", "8", (50, 100, 150, 200)),
+                ("wenet-256", "10", (10, 50, 100)),
+                ("wenet-512", "5", (50, 100)),
+                ("wenet-512", "8", (50, 100)),
+                ("wenet-512", "10", (5, 10, 50)),
+            )
+            for load in loads
+        ),
+    ),
+    "published-streams": Part(
+        title="WeNet's streams with prefix beam search and rescoring",
+        compiled=(Compiled(model="wenet-256", steps=128, left_chunks=5, search="rescoring"),),
+        loads=tuple(
+            Load(model="wenet-256", load=load, search=search, streams=True, paced=paced, build=ONLINE)
+            for paced in (False, True)
+            for search in (BEAM, RESCORING)
+            for load in (50, 100)
+        ),
+    ),
+    "published-jasper": Part(
+        title="Jasper 10x5dr, served",
+        compiled=tuple(
+            Compiled(model="jasper-runtimes", sizes=f"1x{seconds:g},8x{seconds:g}", precision=precision, fixed=True)
+            for precision in HALF_AND_FULL
+            for seconds in NVIDIA_S
+        ),
+        loads=(
+            # one request after the other shows the latency, four at once the most throughput
+            *(
+                Load(
+                    model="jasper-runtimes",
+                    load=load,
+                    audio=f"{seconds:g}",
+                    utterances=rows,
+                    precision=precision,
+                    build=_static(rows, runtime),
+                    full=rows in (2, 4) or (precision == "fp32" and (load, seconds) != (4, 7.0)),
+                )
+                for precision in HALF_AND_FULL
+                for runtime in RUNTIMES
+                for rows in (1, 2, 4, 8)
+                for seconds in NVIDIA_S
+                for load in (1, 4)
+            ),
+            *(
+                Load(model="jasper-runtimes", load=load, audio="7", precision="fp16", build=build)
+                for build in (_static(1), DYNAMIC)
+                for load in DYNAMIC_LOADS
+                if (build is DYNAMIC or load not in (1, 4))  # those are above
+            ),
+        ),
     ),
 }

@@ -91,10 +91,13 @@ def options_of(device: str, precision: str, given: Mapping[str, Any], **more: An
     return {**found, **more, **{name: value for name, value in given.items() if name in known}}
 
 
-def measured(server: Server, model: str, load: int, kind: str, seconds: float, wire: str = "float32") -> dict[str, Any]:
+def measured(
+    server: Server, model: str, load: int, kind: str, seconds: float, wire: str = "float32", *, batch_size: int = 1
+) -> dict[str, Any]:
     """So many requests in flight; `kind` of audio as of `audio.workload`, which travels as float32 or int16."""
-    target = _target(server, model, wire, streaming=False)
-    found = measure_closed(target, workload(kind, target.sample_rate), load, _options(server, seconds))
+    target = target_of(server, model, wire, streaming=False)
+    options = _options(server, seconds, batch_size=batch_size)
+    found = measure_closed(target, workload(kind, target.sample_rate), load, options)
     return _row(found, target, audio=kind)
 
 
@@ -102,7 +105,7 @@ def measured_streams(
     server: Server, model: str, streams: int, chunk_ms: float, seconds: float, wire: str = "float32"
 ) -> dict[str, Any]:
     """So many streams in real time."""
-    target = _target(server, model, wire, streaming=True)
+    target = target_of(server, model, wire, streaming=True)
     # A process plays some 1,500 chunks a second, so thousands of streams need more of them than is usual.
     processes = max(1, round(GENERATOR_SHARE * len(os.sched_getaffinity(0))))
     options = _options(
@@ -126,9 +129,10 @@ def measured_streams(
     return row
 
 
-def _target(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
+def target_of(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
+    """A model of a server, for the load test; audio travels as int16 where `wire` says so and the model takes it."""
     with Client(f"grpc://{server.grpc}") as client:
-        target: Any = find_target(client, model, streaming=streaming)  # int16 where the model takes it
+        target: Any = find_target(client, model, streaming=streaming)
     return replace(target, pcm=False) if wire == "float32" and hasattr(target, "pcm") else target
 
 

@@ -108,7 +108,14 @@ def export(model: str, folder: str, smoke: bool) -> Measure:
 
 
 def compiled(
-    bundle: str, device: str, precision: str, search: str, sizes: str, steps: int, lengths_s: list[float]
+    bundle: str,
+    device: str,
+    precision: str,
+    search: str,
+    sizes: str,
+    steps: int,
+    left_chunks: int | None,
+    lengths_s: list[float],
 ) -> Measure:
     """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
     import time as clock
@@ -123,6 +130,7 @@ def compiled(
         placement=Placement(device=device, runtime="torch", precision=precision),
         modes="streaming" if steps else "offline",
         search=search,  # type: ignore[arg-type]  # of the plan
+        left_chunks=left_chunks,
         **({"rows": steps} if steps else {"sizes": sizes, "lengths_s": lengths_s, "max_audio_s": 35.0}),
     )
     took_s = clock.perf_counter() - start

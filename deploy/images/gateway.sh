@@ -1,3 +1,3 @@
 #!/bin/sh
 # The gateway in front of $TRITON. Arguments are those of `tritone gateway`.
-exec tritone gateway --triton "$TRITON" --host "$LISTEN" "$@"
+exec tritone gateway --url "$TRITON" --host "$LISTEN" "$@"

@@ -12,6 +12,6 @@ def pool(
 ) -> Annotated[NDArray[np.float32], (384,)]:
     """The mean over the tokens of each sentence, at length 1."""
     weights = attention_mask[:, :, None].astype(np.float32)
-    means = (states * weights).sum(axis=1) / weights.sum(axis=1)
-    embeddings: NDArray[np.float32] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    means = (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)  # no token at all is 0, as in warm-up
+    embeddings: NDArray[np.float32] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
     return embeddings

@@ -89,8 +89,8 @@ class TranscriptResult(Result[Transcript]):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """The n best readings, the first being the text; empty if no more than one was asked for."""
-        return () if self.value is None else self.value.alternatives
+        """The n best readings, the first being the text; empty if no more than one was asked for. Raises as `text`."""
+        return self.get().alternatives
 
     def to_dict(self) -> dict[str, Any]:
         """See `Transcript.to_dict`."""

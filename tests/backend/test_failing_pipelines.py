@@ -3,6 +3,8 @@
 import gc
 import importlib
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -55,9 +57,16 @@ class PlayedRequest:
         self.wanted = {"TRANSCRIPTS"}
         self.cancelled = False
         self.asked = 0
+        self.answered: list[tuple[Any, int]] = []
 
     def inputs(self) -> list[PlayedTensor]:
         return self._inputs
+
+    def get_response_sender(self) -> Any:
+        def send(answer: Any, flags: int) -> None:
+            self.answered.append((answer, flags))
+
+        return SimpleNamespace(send=send, is_cancelled=self.is_cancelled)
 
     def is_cancelled(self) -> bool:
         self.asked += 1
@@ -131,13 +140,15 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Triton's module, played; what was logged as an error."""
     module: Any = ModuleType("triton_python_backend_utils")
     module.TritonError, module.Tensor = PlayedError, PlayedTensor
+    module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
     logged: list[str] = []
     module.Logger = SimpleNamespace(log_error=logged.append, log_warn=lambda _: None, log_info=lambda _: None)
     module.InferenceResponse = lambda output_tensors=(), error=None: (
         error.told if error else output_tensors[0].as_numpy()[0].decode()
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", module)
-    names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "given_up", "batch", "offline", "streaming")]
+    modules = ("replies", "metrics", "given_up", "batch", "continuous", "offline", "streaming")
+    names = [f"tritone.backend.{name}" for name in modules]
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield logged
@@ -415,3 +426,49 @@ def test_a_chunk_that_was_given_up_ends_its_stream_and_a_start_opens_none(monkey
     assert answers[3] == "4", "whoever gave up START on an open stream was not its owner"
     assert pipeline.closed == [0]
     assert len(streaming._streams) == 1
+
+
+class Continuous(Fragile):
+    """A pipeline that takes recordings at any time, and is done with them when it is told so."""
+
+    most_under_way = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way: list[Any] = []
+
+    def submit(self, waveform: np.ndarray, options: object, done: Any, given_up: Any) -> None:
+        self.under_way.append((lambda: done(attempt(self.heard, waveform.copy())), given_up))
+
+
+def test_requests_of_a_continuous_pipeline_are_answered_when_they_are_done(played: list[str]) -> None:
+    offline, _ = model("offline")
+    pipeline = offline._pipeline = Continuous()
+    offline._answering = importlib.import_module("tritone.backend.continuous").Answering(2)
+    counted: list[str] = []
+    offline._metrics = SimpleNamespace(count=lambda outcomes, *_: counted.extend(outcomes))
+    first, second = PlayedRequest(1), PlayedRequest(2)
+    assert offline.execute([first, second]) is None
+    second.cancelled = True
+    assert [given_up() for _, given_up in pipeline.under_way] == [False, True]
+
+    def finish() -> None:  # `execute` waits for room meanwhile
+        pipeline.under_way[1][0]()
+
+    bad, third = PlayedRequest(4, parameters='{"beam": "x"}'), PlayedRequest(np.nan)
+    timer = threading.Timer(0.05, finish)
+    timer.start()
+    offline.execute([bad])
+    timer.join()
+    assert second.answered == [("2", 1)]
+    assert first.answered == []
+    offline.execute([third])
+    for done, _ in (pipeline.under_way[0], pipeline.under_way[2]):
+        done()
+    until = time.monotonic() + 10
+    while not (first.answered and third.answered and bad.answered) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert first.answered == [("1", 1)]
+    assert [request.answered[0][0][0] for request in (bad, third)] == ["INVALID_ARG", "INVALID_ARG"]
+    offline.execute([])
+    assert sorted(counted) == ["bad_input", "bad_input", "ok", "ok"]

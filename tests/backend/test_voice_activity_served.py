@@ -167,6 +167,6 @@ def test_recordings_are_diarized_by_served_models_as_in_this_process(
         assert result.exit_code == 0, result.output
         return result.stdout.splitlines()
 
-    here = diarize("--bundle", speaker_bundle, "--vad", silero_bundle)
+    here = diarize("--model", speaker_bundle, "--vad", silero_bundle)
     assert {line.split()[7] for line in here} == {"speaker1", "speaker2"}
     assert diarize("--url", server.grpc_address, "--vad", "vad-streaming") == here

@@ -112,3 +112,20 @@ def test_a_killed_run_keeps_what_it_has(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "ctc.json").read_text(encoding="utf-8"))
     assert [row["ms"] for row in kept["rows"]] == [16.0]
     assert Found({"ctc": kept}).ceiling("ctc", "wenet-512", 10) == 4000.0
+
+
+def test_pages_have_the_published_figures_beside_ours(tmp_path: Path) -> None:
+    results = Results(tmp_path, "python -m benchmarks.gpu")
+    rescored = {**SERVED, "search": {"search": "rescoring"}, "mean_ms": 20.0}
+    results.add("published-wenet", {**rescored, "of": "wenet-256", "audio": "5", "load": 50})
+    results.add("published-streams", {**rescored, "of": "wenet-256", "load": 100, "answers_s": 7000.0, "paced": False})
+    static = {"runtime": "torchscript", "queue_delay_ms": 0.0}
+    jasper = {**SERVED, "of": "jasper-runtimes", "precision": "fp16", "audio": "7", "build": static, "utterances": 8}
+    results.add("published-jasper", {**jasper, "load": 1})
+    results.add("published-jasper", {**jasper, "load": 4})
+    write_pages(tmp_path)
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("published-*.md")}
+    assert "| 5 | 50 | 204 | 3000 | 245 |" in pages["published-wenet"]
+    assert "| rescoring | 100 | 585 | 7000 | 172 | 20.0 |" in pages["published-streams"]
+    assert "| 7 | 8 | 3000.0 | 106.7 | 80.0 | 53.3 |" in pages["published-jasper"]
+    assert "| 7 | 8 | 90.00 | 80.72 | 106.86 | 151.61 |" in pages["published-jasper"]

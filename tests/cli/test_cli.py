@@ -79,9 +79,9 @@ def test_the_command_starts_without_the_heavy_imports():
     "arguments",
     [
         ["build", "demo-asr", "--output", "NAME"],
-        ["build", "demo-asr", "--output", "repo", "--search", "prefix-beam", "--hotwords", "NAME"],
+        ["build", "demo-asr", "--output", "repo", "--search", "prefix-beam", "--hotwords-file", "NAME"],
         ["serve", "NAME"],
-        ["transcribe", "--bundle", "demo-asr", "NAME"],
+        ["transcribe", "--model", "demo-asr", "NAME"],
     ],
 )
 def test_a_name_too_long_for_a_file_is_an_error_in_one_line(

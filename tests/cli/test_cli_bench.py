@@ -25,7 +25,7 @@ from tritone.loadtest.plans.serving import Served
 from tritone.server import TritonServer
 
 ASR = ("--model", "toy")  # the server has a speaker model, too
-ONCE = ("--warmup-s", 0.1, "--window-s", 0.2, "--processes", 1, "--max-windows", 1)
+ONCE = ("--warmup-s", 0.1, "--measure-s", 0.2, "--processes", 1, "--max-windows", 1)
 QUICK = (*ONCE[:-1], 2)  # not where load comes by the clock: with so few requests each window takes five times as long
 COMMAND = (sys.executable, "-c", "from tritone.cli.main import app; app()", "bench")
 
@@ -92,7 +92,7 @@ def test_how_samples_travel_is_the_callers_choice_and_a_condition_of_the_report(
     monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
     file = tmp_path / "report.json"
     code, out, err = run(
-        *("--url", served_toy.grpc_address, *ASR, "--manifest", speech, "--concurrency", 2, *QUICK, "--json", file),
+        *("--url", served_toy.grpc_address, *ASR, "--manifest", speech, "--concurrency", 2, *QUICK, "--report", file),
         *options,
     )
     assert code == 0, err
@@ -129,7 +129,7 @@ def test_requests_come_at_a_rate_over_http_with_labels(served_toy: TritonServer,
             "constant",
             *ONCE,
         ),
-        *("--seconds", "0.5", "--label", "runtime=toy", "--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv"),
+        *("--seconds", "0.5", "--label", "runtime=toy", "--report", tmp_path / "r.json", "--csv", tmp_path / "r.csv"),
     )
     assert code == 0, err
     (only,) = Report.read(tmp_path / "r.json").measurements
@@ -142,7 +142,7 @@ def test_requests_come_at_a_rate_over_http_with_labels(served_toy: TritonServer,
 def test_streams_are_measured_in_real_time(served_toy: TritonServer, speech: Path, tmp_path: Path):
     code, out, err = run(
         *("--url", served_toy.grpc_address, "--streaming", "--streams", "2", "--chunk-ms", 100, *ONCE),
-        *("--manifest", speech, "--json", tmp_path / "r.json"),
+        *("--manifest", speech, "--report", tmp_path / "r.json"),
     )
     assert code == 0, err
     (only,) = Report.read(tmp_path / "r.json").measurements
@@ -168,7 +168,7 @@ def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServ
             2,
             *QUICK,
         ),
-        *("--latency-limit-ms", 60_000, "--json", tmp_path / "r.json"),
+        *("--latency-limit-ms", 60_000, "--report", tmp_path / "r.json"),
     )
     assert code == 0, err
     report = Report.read(tmp_path / "r.json")
@@ -179,7 +179,7 @@ def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServ
 def test_no_higher_load_is_tried_once_the_limit_is_passed(served_toy: TritonServer, tmp_path: Path):
     code, _, err = run(
         *("--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1,2,3", *QUICK),
-        *("--latency-limit-ms", 0.001, "--json", tmp_path / "r.json"),
+        *("--latency-limit-ms", 0.001, "--report", tmp_path / "r.json"),
     )
     assert code == 0, err
     report = Report.read(tmp_path / "r.json")
@@ -223,8 +223,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
     ("options", "complaint"),
     [
         ([], "say what to measure: --url"),
-        (["--url", "x", "--bundle", "y"], "not both"),
-        (["--url", "x", "--build", "instances=2"], "--build goes with --bundle"),
+        (["--seconds", "2"], "one of them is needed"),
+        (["--url", "x", "--build", "instances=2"], "--build goes with --model"),
         (["--url", "x", "--concurrency", "4:1"], "ends (1) before it starts (4)"),
         (["--url", "x", "--concurrency", "1", "--rate", "1"], "three kinds of load"),
         (["--url", "x", "--rate", "0"], "a rate must be above 0"),
@@ -241,25 +241,25 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--trans", "t"], "--trans goes with --wavscp"),
         (["--url", "x", "--audio", "a.wav", "--manifest", "m"], "both name files"),
         (["--url", "x", "--audio", "a.wav", "--data-dir", "d"], "--audio takes folders"),
-        (["--url", "x", "--window-s", "0"], "window_s must be above 0"),
+        (["--url", "x", "--measure-s", "0"], "window_s must be above 0"),
         (["--url", "x", "--stability", "0"], "tolerance must be between 0 and 1"),
         (["--url", "x", "--label", "fast"], "'fast' is not NAME=VALUE"),
-        (["--url", "x", "--json", "no/such/folder/r.json"], "there is no folder"),
+        (["--url", "x", "--report", "no/such/folder/r.json"], "there is no folder"),
         (["--url", "x", "--csv", "/"], "/ is a folder; name a file"),
         (["--url", "x", "--output", "/dev/null"], "the folder /dev/null cannot be made"),
         (["--url", "x", "--concurrency", "0"], "--concurrency: '0' holds 0"),
         (["--url", "x", "--shared-memory", "disk"], "shared_memory must be 'system', 'cuda' or 'cuda:N', got 'disk'"),
         (["--url", "ftp://x"], "unknown scheme 'ftp'"),
-        (["--bundle", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
+        (["--model", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
         (["--url", "x", "compare", "a", "b"], "--url does not go with `compare`"),
         (["sweep", "x", "--latency-limit-ms", "5"], "say what to vary"),
         (["sweep", "demo-asr", "--instances", "1,2"], "give the loads to measure, or a latency limit"),
         (["sweep", "x", "--instances", "0", "--concurrency", "1"], "instances must be a number above 0"),
         (["sweep", "x", "--vary", "colour=red", "--concurrency", "1"], "no option 'colour'"),
         (["sweep", "x", "--vary", "layout=ensemble", "--streaming", "--streams", "1"], "layout=ensemble is for whole"),
-        (["--bundle", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
+        (["--model", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
         (["sweep", "x", "--batching", "lazy", "--concurrency", "1"], "static, dynamic or both, got 'lazy'"),
-        (["sweep", "x", "--instances", "1", "--concurrency", "1", "--resume"], "--resume needs --output or --json"),
+        (["sweep", "x", "--instances", "1", "--concurrency", "1", "--resume"], "--resume needs --output or --report"),
         (["compare", "a", "b", "--max-slowdown", "much"], "a percentage from 0 to below 100"),
     ],
 )
@@ -294,8 +294,8 @@ def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_to
 
 @pytest.mark.slow
 def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_server(toy_bundle: Path, tmp_path: Path):
-    command = [*COMMAND, "--bundle", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
-    command += ["--concurrency", "1:50", *map(str, QUICK), "--json", str(tmp_path / "r.json")]
+    command = [*COMMAND, "--model", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
+    command += ["--concurrency", "1:50", *map(str, QUICK), "--report", str(tmp_path / "r.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as running:
         assert running.stderr is not None
         for line in running.stderr:
@@ -337,7 +337,7 @@ def test_a_sweep_serves_an_ensemble_where_its_layout_is_varied(tmp_path: Path):
     bundle = write_toy_bundle(tmp_path / "staged", streaming=False, stages=True)
     code, out, err = run(
         *("sweep", bundle, "--vary", "layout=ensemble", "--build", "acoustic=python", "--build", "queue-delay-ms=20"),
-        *("--concurrency", 4, "--seconds", "0.5", *QUICK, "--json", tmp_path / "r.json"),
+        *("--concurrency", 4, "--seconds", "0.5", *QUICK, "--report", tmp_path / "r.json"),
     )
     assert code == 0, err
     assert "setting 1 of 1: layout ensemble" in err

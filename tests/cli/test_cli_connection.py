@@ -99,8 +99,8 @@ def test_files_that_do_not_fit_the_url_are_wrong_usage(files: Path):
 
 def test_options_of_a_server_do_not_go_with_a_bundle(files: Path):
     for command in (
-        ("transcribe", files / "four.wav", "--bundle", "demo-asr"),
-        ("evaluate", "--data-dir", files, "--bundle", "demo-asr"),
+        ("transcribe", files / "four.wav", "--model", "demo-asr"),
+        ("evaluate", "--data-dir", files, "--model", "demo-asr"),
         ("verify", files / "four.wav", files / "four.wav"),
     ):
         code, _, err = run(*command, "--ca", files / "ca.pem", "--retries", "3")

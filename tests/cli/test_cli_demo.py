@@ -74,7 +74,7 @@ def test_the_demo_serves_transcribes_and_scores_every_clip_in_both_modes(toy_bun
     speaker = write_toy_speaker(tmp_path / "speaker")
     (speaker / "evaluation.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     result = CliRunner().invoke(
-        app, ["demo", "--bundle", str(speaker), "--bundle", str(toy_bundle), "--clips", str(clips)]
+        app, ["demo", "--model", str(speaker), "--model", str(toy_bundle), "--clips", str(clips)]
     )
     assert result.exit_code == 0, result.output
     assert signal.getsignal(signal.SIGTERM) == before
@@ -116,7 +116,7 @@ def test_a_terminal_of_80_columns_shows_the_texts_in_full(monkeypatch: pytest.Mo
     ]
     monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [Run("toy", results, 1.0)])
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
-    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-asr", "--clips", str(clips)])
+    result = CliRunner().invoke(app, ["demo", "--model", "demo-asr", "--clips", str(clips)])
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -134,7 +134,7 @@ def test_a_terminal_of_80_columns_shows_long_sentences_and_long_names(monkeypatc
     runs = [Run(name, results, 10.0) for name in ("demo-transducer", "demo-asr")]
     monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: runs)
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
-    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-asr"])
+    result = CliRunner().invoke(app, ["demo", "--model", "demo-asr"])
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert result.stdout.count("1234 ms") == len(sentences) * 4 + 4  # whole, and in the totals
@@ -147,7 +147,7 @@ def test_a_clip_that_cannot_be_read_fails_the_demo_and_not_the_others(toy_bundle
     (clips / "one.flac").write_bytes(b"no audio")
     speaker = write_toy_speaker(tmp_path / "speaker")
     result = CliRunner().invoke(
-        app, ["demo", "--bundle", str(toy_bundle), "--bundle", str(speaker), "--clips", str(clips)]
+        app, ["demo", "--model", str(toy_bundle), "--model", str(speaker), "--clips", str(clips)]
     )
     assert result.exit_code == 1
     assert "2 of 6 transcriptions failed" in result.stderr
@@ -182,7 +182,7 @@ def test_a_speaker_table_fits_a_terminal_of_80_columns(monkeypatch: pytest.Monke
     run = VoiceRun("demo-speaker", [voice("clip-01", "", 0, 10), voice("clip-02", "", 60, 70)])
     monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [run])
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
-    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-speaker", "--clips", str(clips)])
+    result = CliRunner().invoke(app, ["demo", "--model", "demo-speaker", "--clips", str(clips)])
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
     (row,) = [line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["clip-01"]]
@@ -327,7 +327,7 @@ def test_whisper_understands_ordinary_english_as_faster_whisper_does(
     written = (first / "manifest.json").stat().st_mtime_ns
     assert tiny_en_bundle(whisper, print) == first
     assert (first / "manifest.json").stat().st_mtime_ns == written
-    result = CliRunner().invoke(app, ["demo", "--bundle", str(first)])
+    result = CliRunner().invoke(app, ["demo", "--model", str(first)])
     assert result.exit_code == 0, result.output
     rows = {row[0]: row for row in rows_of(result.stdout)}
     assert len([name for name in rows if name.startswith("sentence-")]) == 20
@@ -377,7 +377,7 @@ def test_other_signals_end_the_demo_as_ctrl_c_does(monkeypatch: pytest.MonkeyPat
         return []
 
     monkeypatch.setattr("tritone.cli.demo.run_demo", interrupted)
-    assert CliRunner().invoke(app, ["demo", "--bundle", "demo-asr", "--clips", str(clips)]).exit_code == 130
+    assert CliRunner().invoke(app, ["demo", "--model", "demo-asr", "--clips", str(clips)]).exit_code == 130
     assert len(ended_with) == 1
 
 
@@ -385,7 +385,7 @@ def test_other_signals_end_the_demo_as_ctrl_c_does(monkeypatch: pytest.MonkeyPat
 def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Path):
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--realtime"]
     with subprocess.Popen(
-        [*command, "--bundle", str(toy_bundle), "--clips", str(clips)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--model", str(toy_bundle), "--clips", str(clips)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as demo:
         assert demo.stderr is not None
         for line in demo.stderr:

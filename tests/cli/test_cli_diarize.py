@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def diarize(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
-    return run("diarize", folder / "meeting.wav", "--bundle", folder / "toy", *arguments)
+    return run("diarize", folder / "meeting.wav", "--model", folder / "toy", *arguments)
 
 
 def labels(turns: Sequence[Turn]) -> list[str]:
@@ -86,7 +86,7 @@ def test_error_rates_are_printed_for_a_reference(folder: Path) -> None:
 
 def test_enrolled_speakers_have_their_names(folder: Path, tmp_path: Path) -> None:
     voices = tmp_path / "voices"
-    assert run("enroll", "ben", folder / "ben.wav", "--store", voices, "--bundle", folder / "toy")[0] == 0
+    assert run("enroll", "ben", folder / "ben.wav", "--store", voices, "--model", folder / "toy")[0] == 0
     code, out, _ = diarize(folder, "--store", voices, "--threshold", 0.8)
     assert code == 0
     assert [line.split("\t")[2] for line in out.splitlines()] == ["speaker1", "ben", "speaker1"]
@@ -96,7 +96,7 @@ def test_enrolled_speakers_have_their_names(folder: Path, tmp_path: Path) -> Non
     code, _, err = diarize(folder, "--store", voices)
     assert code == 2
     assert "--store needs --threshold: this model does not come with one" in err
-    assert run("enroll", "ben the 2nd", folder / "ben.wav", "--store", voices, "--bundle", folder / "toy")[0] == 0
+    assert run("enroll", "ben the 2nd", folder / "ben.wav", "--store", voices, "--model", folder / "toy")[0] == 0
     code, _, err = diarize(folder, "--store", voices, "--threshold", 0.8, "--format", "rttm")
     assert code == 1
     assert "'ben the 2nd' has a space, which separates the fields of RTTM" in err
@@ -115,14 +115,12 @@ def test_streams_label_as_they_go_on(folder: Path) -> None:
 def test_a_recording_that_fails_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.wav").write_bytes(b"no audio")
     code, out, err = run(
-        "diarize", tmp_path / "bad.wav", folder / "meeting.wav", "--bundle", folder / "toy", "--format", "rttm"
+        "diarize", tmp_path / "bad.wav", folder / "meeting.wav", "--model", folder / "toy", "--format", "rttm"
     )
     assert code == 1
     assert f"error: {tmp_path / 'bad.wav'}" in err
     assert len(read_rttm(out)) == 3
-    code, out, err = run(
-        "diarize", folder / "ben.wav", "--bundle", folder / "toy", "--reference", folder / "truth.rttm"
-    )
+    code, out, err = run("diarize", folder / "ben.wav", "--model", folder / "toy", "--reference", folder / "truth.rttm")
     assert (code, out) == (1, "")
     assert "truth.rttm has no turns of the recording 'ben'; it has meeting" in err
 
@@ -182,7 +180,7 @@ def test_words_of_transcripts_get_speakers_whatever_transcribes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"))
-    with options.added_to(Known(), Where(bundle="unused")) as system:
+    with options.added_to(Known(), Where(model="unused")) as system:
         assert system.describe()["speakers_model"] == "speaker"
         results = list(system.run([str(folder / "meeting.wav"), str(folder / "missing.wav"), "s3://bucket/a.wav"]))
     assert [word.speaker for word in results[0].words] == ["speaker1", "speaker2", "speaker1"]
@@ -204,6 +202,6 @@ def test_words_of_transcripts_get_speakers_whatever_transcribes(
     ],
 )
 def test_options_of_speakers_are_checked_before_anything_is_transcribed(arguments: list[str], complaint: str) -> None:
-    code, _, err = run("transcribe", "a.wav", "--bundle", "demo-asr", *arguments)
+    code, _, err = run("transcribe", "a.wav", "--model", "demo-asr", *arguments)
     assert code == 2
     assert complaint in err

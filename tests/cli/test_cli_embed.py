@@ -50,8 +50,8 @@ def test_a_list_of_recordings_becomes_archives(
 ):
     out = tmp_path / "out"
     urls = {"grpc": served_toy.grpc_address, "http": f"http://{served_toy.http_address}"}
-    by = ["--url", urls[who]] if who in urls else ["--bundle", toy_speaker]
-    code, stdout, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--shard-size", 4, *by)
+    by = ["--url", urls[who]] if who in urls else ["--model", toy_speaker]
+    code, stdout, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, "--shard-size", 4, *by)
     assert (code, stdout) == (0, "")
     assert re.fullmatch(
         rf"embedded 6 of 6: [0-9.]+ utterances/s, \d+ s of audio/s\n{out}/xvector.scp lists them\n", err
@@ -66,8 +66,8 @@ def test_windows_are_those_of_the_model_in_this_process_and_served(
     voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path, served_toy: TritonServer
 ):
     windows = ["--wavscp", tmp_path / "wav.scp", "--window-s", "0.1", "--shift-s", "0.05"]
-    assert run(*windows, "--output-directory", tmp_path / "here", "--bundle", toy_speaker)[0] == 0
-    assert run(*windows, "--output-directory", tmp_path / "served", "--url", served_toy.grpc_address)[0] == 0
+    assert run(*windows, "--output", tmp_path / "here", "--model", toy_speaker)[0] == 0
+    assert run(*windows, "--output", tmp_path / "served", "--url", served_toy.grpc_address)[0] == 0
     here, served = (kaldiio.load_scp(str(tmp_path / name / "xvector.scp")) for name in ("here", "served"))
     for name, waveform in voices.items():
         np.testing.assert_allclose(here[name], served[name], atol=1e-6)
@@ -75,7 +75,7 @@ def test_windows_are_those_of_the_model_in_this_process_and_served(
 
 
 def test_a_cut_archive_is_gone_on_with(voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path):
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "out", "--bundle", toy_speaker]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "out", "--model", toy_speaker]
     assert run(*arguments)[0] == 0
     ark = tmp_path / "out" / "xvector_000.ark"
     ark.write_bytes(ark.read_bytes()[:-5])
@@ -98,8 +98,8 @@ def test_bad_recordings_are_listed_and_the_exit_code_is_one(
     with (tmp_path / "wav.scp").open("a", encoding="utf-8") as file:
         file.write("gone /nowhere/a b.wav\nshort short.wav\n")
     out = tmp_path / "out"
-    by = ["--url", served_toy.grpc_address] if who == "server" else ["--bundle", toy_speaker]
-    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, *by)
+    by = ["--url", served_toy.grpc_address] if who == "server" else ["--model", toy_speaker]
+    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, *by)
     assert code == 1
     assert f"error: 2 of 8 recordings failed, see {out}/failures.jsonl; the first is " in err
     failures = {
@@ -129,7 +129,7 @@ def test_a_list_that_cannot_be_is_refused_and_nothing_is_made(
 ):
     (tmp_path / "wav.scp").write_text(line, encoding="utf-8")
     out = tmp_path / "out"
-    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--bundle", toy_speaker)
+    code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output", out, "--model", toy_speaker)
     assert code == 1
     assert complaint in err
     assert not out.exists()
@@ -139,13 +139,16 @@ def test_the_path_of_a_line_may_have_spaces_and_all_else(tmp_path: Path, toy_spe
     waveform = toy_voice([1, 2, 3])
     soundfile.write(tmp_path / "a b c.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
     (tmp_path / "wav.scp").write_text("id\ta b c.wav\r\n", encoding="utf-8")  # three fields, as it were
-    assert (
-        run(*("--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "deep/out", "--bundle", toy_speaker))[
-            0
-        ]
-        == 0
-    )
+    assert run(*("--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "deep/out", "--model", toy_speaker))[0] == 0
     check(tmp_path / "deep/out", {"id": waveform})
+
+
+def test_files_are_called_as_they_are_and_one_that_is_not_there_is_a_failure(tmp_path: Path, toy_speaker: Path):
+    waveform = toy_voice([1, 2, 3])
+    soundfile.write(tmp_path / "a.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
+    code, _, err = run(tmp_path / "a.wav", tmp_path / "b.wav", "--output", tmp_path / "out", "--model", toy_speaker)
+    assert (code, "1 of 2 recordings failed" in err) == (1, True)
+    check(tmp_path / "out", {"a": waveform})
 
 
 def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: Path):
@@ -153,10 +156,10 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     (tmp_path / "data").mkdir()
     soundfile.write(tmp_path / "data" / "a.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
     (tmp_path / "list.json").write_text('{"audio_filepath": "data/a.wav", "id": "anna"}', encoding="utf-8")
-    by = ["--bundle", toy_speaker]
-    assert run("--data-dir", tmp_path / "data", "--output-directory", tmp_path / "one", *by)[0] == 0
+    by = ["--model", toy_speaker]
+    assert run("--data-dir", tmp_path / "data", "--output", tmp_path / "one", *by)[0] == 0
     check(tmp_path / "one", {"a.wav": waveform})
-    assert run("--manifest", tmp_path / "list.json", "--output-directory", tmp_path / "two", *by)[0] == 0
+    assert run("--manifest", tmp_path / "list.json", "--output", tmp_path / "two", *by)[0] == 0
     check(tmp_path / "two", {"anna": waveform})
 
 
@@ -164,11 +167,11 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     ("arguments", "complaint"),
     [
         ([], "one of them is needed"),
-        (["--url", "localhost:1", "--bundle", "x"], "not both"),
         (["--url", "localhost:1", "--device", "cpu"], "--device goes with a model that runs here"),
-        (["--bundle", "x", "--model", "y"], "give --model or --bundle, not both"),
-        (["--bundle", "x"], "name what to embed"),
-        (["--bundle", "x", "--wavscp", "a", "--manifest", "b"], "either --wavscp or --manifest"),
+        (["--model", "x", "--model", "y"], "--model is given twice"),
+        (["--model", "x"], "name what to embed"),
+        (["--model", "x", "a.wav", "--wavscp", "b"], "stand in place of files"),
+        (["--model", "x", "--wavscp", "a", "--manifest", "b"], "either --wavscp or --manifest"),
         (["--url", "ftp://x", "--wavscp", __file__], "unknown scheme"),
     ],
 )
@@ -176,7 +179,7 @@ def test_wrong_usage_is_said(arguments: list[str], complaint: str, tmp_path: Pat
     (tmp_path / "wav.scp").write_text("a a.wav", encoding="utf-8")
     if arguments and arguments[-1] == __file__:
         arguments = [*arguments[:-1], str(tmp_path / "wav.scp")]
-    code, _, err = run("--output-directory", tmp_path / "out", *arguments)
+    code, _, err = run("--output", tmp_path / "out", *arguments)
     assert code == 2
     assert complaint in " ".join(err.replace("│", " ").split())
 
@@ -185,14 +188,14 @@ def test_a_server_that_is_not_there_and_a_model_that_only_writes_are_said(
     voices: dict[str, np.ndarray], tmp_path: Path, served_toy: TritonServer, toy_bundle: Path
 ):
     (port,) = free_ports(1)
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "out"]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", tmp_path / "out"]
     code, _, err = run(*arguments, "--url", f"localhost:{port}")
     assert code == 1
     assert "Is a server running there?" in err
     code, _, err = run(*arguments, "--url", served_toy.grpc_address, "--model", "toy")
     assert code == 1
     assert "model 'toy' is not for embeddings but offline. Ready models for embeddings: speaker" in err
-    code, _, err = run(*arguments, "--bundle", toy_bundle)
+    code, _, err = run(*arguments, "--model", toy_bundle)
     assert code == 1
     assert "makes no embeddings" in err
     assert not (tmp_path / "out" / "embed.json").exists()  # which would keep the right model from it
@@ -209,7 +212,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_with_130(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(ArchiveWriter, "add", add)
-    arguments = ["--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--bundle", toy_speaker]
+    arguments = ["--wavscp", tmp_path / "wav.scp", "--output", out, "--model", toy_speaker]
     code, _, err = run(*arguments)
     assert code == 130
     assert "embedded 1 of 6" in err or "embedded 2 of 6" in err

@@ -346,7 +346,7 @@ def test_a_plan_becomes_a_bundle_with_the_tensors_and_rows_that_it_was_built_for
     assert run("engine", graphs.images(tmp_path / "images.onnx"), *SHAPES).exit_code == 0
     plan, labels = tmp_path / "images.plan", tmp_path / "names.txt"
     labels.write_text("a\nb\nc\nd\n", encoding="utf-8")
-    result = run("export", "tensorrt", plan, "--output", tmp_path / "bundle", "--labels", labels, "--format", "nchw")
+    result = run("export", "tensorrt", plan, "--output", tmp_path / "bundle", "--labels", labels, "--axes", "nchw")
     assert result.exit_code == 0, result.stderr
     bundle = Bundle.open(tmp_path / "bundle")
     bundle.verify()

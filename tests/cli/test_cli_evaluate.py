@@ -63,7 +63,7 @@ def clips(tmp_path: Path) -> list[str | Path]:
 def test_the_shipped_bundle_on_the_shipped_clips_has_the_error_rate_that_jiwer_counts(
     clips: list[str | Path], tmp_path: Path
 ):
-    code, out, err = run("--bundle", "demo-asr", *clips, "--json", tmp_path / "r.json", "--html", tmp_path / "r.html")
+    code, out, err = run("--model", "demo-asr", *clips, "--report", tmp_path / "r.json", "--html", tmp_path / "r.html")
     recordings = read_clips()
     heard = tritone.load("demo-asr").transcribe([clip.path for clip in recordings])
     wer = jiwer.wer([clip.reference for clip in recordings], [each.text for each in heard])
@@ -79,14 +79,14 @@ def test_the_shipped_bundle_on_the_shipped_clips_has_the_error_rate_that_jiwer_c
 
 
 def test_the_terminal_shows_rates_confusions_and_the_worst_aligned(toy_bundle: Path, toys: list[str | Path]):
-    code, out, err = run("--bundle", toy_bundle, *toys)
+    code, out, err = run("--model", toy_bundle, *toys)
     assert code == 0
     assert "20.00 %" in out
     assert "1 error in 5 words: 1 S, 0 D, 0 I" in out
     assert "  ref  seven 8\n  hyp  seven 7\n" in out
     assert "3 of 3 WER 20.00 %" in err
     assert "toy" in out
-    assert "  hyp " not in run("--bundle", toy_bundle, *toys, "--worst", "0")[1]
+    assert "  hyp " not in run("--model", toy_bundle, *toys, "--worst", "0")[1]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -96,8 +96,8 @@ def test_a_served_model_makes_the_errors_of_its_bundle(
 ):
     address = served_toy.grpc_address if protocol == "grpc" else served_toy.http_address
     options = [*toys, *(["--streaming", "--chunk-ms", "50", "--concurrency", "2"] if streaming else [])]
-    here = run("--bundle", toy_bundle, *options, "--json", tmp_path / "here.json")
-    there = run("--url", address, "--protocol", protocol, *options, "--json", tmp_path / "there.json")
+    here = run("--model", toy_bundle, *options, "--report", tmp_path / "here.json")
+    there = run("--url", address, "--protocol", protocol, *options, "--report", tmp_path / "there.json")
     assert (here[0], there[0]) == (0, 0), there[2]
     (ours,), (theirs,) = result_of(tmp_path / "here.json")["systems"], result_of(tmp_path / "there.json")["systems"]
     assert [each["alignment"] for each in ours["utterances"]] == [each["alignment"] for each in theirs["utterances"]]
@@ -117,7 +117,7 @@ def test_several_systems_are_compared_with_the_first(
     served = f"served=grpc://{served_toy.grpc_address}/toy"
     code, out, err = run(
         *("--compare", f"base={toy_bundle}", "--compare", f"stream={toy_bundle},mode=streaming", "--compare", served),
-        *(*toys, "--max-wer-increase", "0", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html"),
+        *(*toys, "--max-wer-increase", "0", "--report", tmp_path / "r.json", "--html", tmp_path / "r.html"),
     )
     assert code == 0, err
     assert "Against the baseline" in out
@@ -132,10 +132,10 @@ def test_several_systems_are_compared_with_the_first(
 def test_a_word_error_rate_beyond_the_limit_fails_the_command_and_names_who(
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path
 ):
-    assert run("--bundle", toy_bundle, *toys, "--json", tmp_path / "before.json")[0] == 0
+    assert run("--model", toy_bundle, *toys, "--report", tmp_path / "before.json")[0] == 0
     # "world" is now wrong as well: 2 of 5 words.
     soundfile.write(tmp_path / "hello.wav", toy_waveform("hello worl"), SAMPLE_RATE, subtype="FLOAT")
-    gated = ["--bundle", f"new={toy_bundle}", *toys, "--baseline", tmp_path / "before.json", "--max-wer-increase"]
+    gated = ["--compare", f"new={toy_bundle}", *toys, "--baseline", tmp_path / "before.json", "--max-wer-increase"]
     code, _, err = run(*gated, "19.9")
     assert code == 1
     assert "error: new: WER 40.00 % is 20.00 points above 20.00 % of toy (before.json); allowed are 19.9" in err
@@ -144,7 +144,7 @@ def test_a_word_error_rate_beyond_the_limit_fails_the_command_and_names_who(
 
 def test_failed_utterances_fail_the_command_after_the_report(toy_bundle: Path, toys: list[str | Path], tmp_path: Path):
     (tmp_path / "seven.wav").write_bytes(b"no audio")
-    code, out, err = run("--bundle", toy_bundle, *toys, "--html", tmp_path / "r.html")
+    code, out, err = run("--model", toy_bundle, *toys, "--html", tmp_path / "r.html")
     assert code == 1
     assert "error: toy: 1 of 3 utterances failed" in err
     assert "seven.wav is not audio that can be read" in " ".join(out.split())
@@ -167,7 +167,7 @@ def test_a_folder_is_scored_by_the_texts_in_it_and_manifests_by_their_own(
     both = ("--manifest", f"{tmp_path}/one.json,{tmp_path}/rest.json", *folder)
     scored = []
     for given in (folder, both, (*both, "--min-duration-s", 1, "--max-duration-s", 1)):
-        code, _, err = run("--bundle", toy_bundle, *given, "--json", tmp_path / "r.json")
+        code, _, err = run("--model", toy_bundle, *given, "--report", tmp_path / "r.json")
         assert code == 0, err
         (system,) = result_of(tmp_path / "r.json")["systems"]
         scored.append({(each["reference"], each["hypothesis"]) for each in system["utterances"]})
@@ -179,7 +179,7 @@ def test_a_server_that_fails_is_told_and_what_came_before_is_reported(
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path
 ):
     options = ("--compare", f"base={toy_bundle}", "--compare", "gone=grpc://localhost:1/m", *toys)
-    code, out, err = run(*options, "--json", tmp_path / "r.json")
+    code, out, err = run(*options, "--report", tmp_path / "r.json")
     assert code == 1
     assert "error: grpc://localhost:1: " in err
     assert "20.00 %" in out
@@ -192,27 +192,28 @@ def test_a_server_that_fails_is_told_and_what_came_before_is_reported(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--manifest", "m"], "name who transcribes"),
-        (["--url", "a", "--bundle", "b", "--manifest", "m"], "not both"),
-        (["--bundle", "b", "--model", "m", "--manifest", "m"], "--model and --protocol go with --url"),
-        (["--url", "a", "--device", "cpu", "--manifest", "m"], "--device goes with --bundle"),
-        (["--bundle", "b", "--realtime", "--manifest", "m"], "go with --streaming"),
-        (["--bundle", "b"], "give the recordings"),
-        (["--bundle", "b", "--manifest", "m", "--wavscp", "w"], "give the recordings"),
-        (["--bundle", "b", "--manifest", "m,,n"], "has an empty name"),
-        (["--bundle", "b", "--manifest", "m,n", "--json", "n"], "n would be written over n"),
-        (["--bundle", "b", "--manifest", "m", "--min-duration-s", "3", "--max-duration-s", "2"], "got 3 and 2 s"),
-        (["--bundle", "b", "--data-dir", "d", "--max-duration-s", "2"], "only manifests tell durations"),
-        (["--bundle", "b", "--wavscp", "w"], "--wavscp needs --trans"),
-        (["--bundle", "b", "--manifest", "m", "--resume"], "--resume needs --journal"),
-        (["--bundle", "b", "--manifest", "m", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--bundle", "b", "--manifest", "m", "--html", "/"], "/ is a folder"),
-        (["--bundle", "b", "--manifest", "m", "--json", "m"], "m would be written over m"),
-        (["--bundle", "b", "--manifest", "m", "--json", "./r", "--html", "r"], "r would be written over r"),
-        (["--bundle", "b", "--manifest", "m", "--baseline", "r", "--json", "r"], "r would be written over r"),
-        (["--bundle", "b", "--manifest", "m", "--json", "/dev/stdout", "--resume"], "--resume needs --journal"),
-        (["--bundle", "b", "--manifest", "m", "--confidence", "0.95"], "in percent"),
-        (["--bundle", "b", "--manifest", "m", "--case", "title"], "--case"),
+        (["--manifest", "m"], "or --compare NAME=WHAT, once for each system; one of them is needed"),
+        (["--model", "b", "--protocol", "grpc", "--manifest", "m"], "--protocol goes with --url"),
+        (["--url", "a", "--device", "cpu", "--manifest", "m"], "--device goes with a model that runs here"),
+        (["--model", "b", "--realtime", "--manifest", "m"], "go with --streaming"),
+        (["--compare", "b", "--beam", "3", "--manifest", "m"], "in --compare write NAME=WHAT,KEY=VALUE"),
+        (["--compare", "b", "--device", "cuda", "--manifest", "m"], "in --compare write NAME=WHAT,KEY=VALUE"),
+        (["--model", "b"], "give the recordings"),
+        (["--model", "b", "--manifest", "m", "--wavscp", "w"], "give the recordings"),
+        (["--model", "b", "--manifest", "m,,n"], "has an empty name"),
+        (["--model", "b", "--manifest", "m,n", "--report", "n"], "n would be written over n"),
+        (["--model", "b", "--manifest", "m", "--min-duration-s", "3", "--max-duration-s", "2"], "got 3 and 2 s"),
+        (["--model", "b", "--data-dir", "d", "--max-duration-s", "2"], "only manifests tell durations"),
+        (["--model", "b", "--wavscp", "w"], "--wavscp needs --trans"),
+        (["--model", "b", "--manifest", "m", "--resume"], "--resume needs --journal"),
+        (["--model", "b", "--manifest", "m", "--report", "/nowhere/r.json"], "there is no folder /nowhere"),
+        (["--model", "b", "--manifest", "m", "--html", "/"], "/ is a folder"),
+        (["--model", "b", "--manifest", "m", "--report", "m"], "m would be written over m"),
+        (["--model", "b", "--manifest", "m", "--report", "./r", "--html", "r"], "r would be written over r"),
+        (["--model", "b", "--manifest", "m", "--baseline", "r", "--report", "r"], "r would be written over r"),
+        (["--model", "b", "--manifest", "m", "--report", "/dev/stdout", "--resume"], "--resume needs --journal"),
+        (["--model", "b", "--manifest", "m", "--confidence", "0.95"], "in percent"),
+        (["--model", "b", "--manifest", "m", "--case", "title"], "--case"),
     ],
 )
 def test_options_that_do_not_fit_are_wrong_usage_of_evaluate(options: list[str], complaint: str):
@@ -244,7 +245,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_recognised(
     if not folder:
         (tmp_path / "r.json").write_text("kept", encoding="utf-8")
     monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK or Path(path) != locked)
-    code, out, err = run("--bundle", toy_bundle, *toys, "--json", tmp_path / "r.json")
+    code, out, err = run("--model", toy_bundle, *toys, "--report", tmp_path / "r.json")
     assert (code, out) == (2, "")
     assert "cannot be written" in " ".join(err.replace("│", "").split())
     assert "3 of 3" not in err
@@ -253,9 +254,9 @@ def test_what_cannot_be_written_is_said_before_anything_is_recognised(
 def test_other_references_than_the_baselines_are_found_before_anything_is_recognised(
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path
 ):
-    assert run("--bundle", toy_bundle, *toys, "--json", tmp_path / "before.json")[0] == 0
+    assert run("--model", toy_bundle, *toys, "--report", tmp_path / "before.json")[0] == 0
     (tmp_path / "text").write_text("hello hello\nseven seven 8\ntri tritone\n", encoding="utf-8")
-    code, out, err = run("--bundle", toy_bundle, *toys, "--baseline", tmp_path / "before.json")
+    code, out, err = run("--model", toy_bundle, *toys, "--baseline", tmp_path / "before.json")
     assert (code, out) == (1, "")
     assert "error: hello: the reference is 'hello world' in" in err
     assert "3 of 3" not in err
@@ -268,14 +269,14 @@ def test_files_are_written_though_nobody_reads_the_table(
         raise BrokenPipeError
 
     monkeypatch.setattr(EvaluationPrinter, "show", closed)
-    outputs = ["--json", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]
-    CliRunner().invoke(app, ["evaluate", "--bundle", str(toy_bundle), *map(str, toys), *outputs])
+    outputs = ["--report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]
+    CliRunner().invoke(app, ["evaluate", "--model", str(toy_bundle), *map(str, toys), *outputs])
     assert result_of(tmp_path / "r.json")["complete"]
     assert (tmp_path / "r.html").exists()
 
 
 def test_chunks_of_no_length_are_wrong_usage(toy_bundle: Path, toys: list[str | Path]):
-    code, _, err = run("--bundle", toy_bundle, *toys, "--streaming", "--chunk-ms", "inf")
+    code, _, err = run("--model", toy_bundle, *toys, "--streaming", "--chunk-ms", "inf")
     assert code == 2
     assert "chunk_ms must be at least 1" in " ".join(err.replace("│", "").split())
 
@@ -291,7 +292,7 @@ def test_sigterm_leaves_a_partial_report_as_ctrl_c_does(
 
     monkeypatch.setattr(BundleSystem, "run", end)
     handler = signal.getsignal(signal.SIGTERM)
-    code, out, err = run("--bundle", toy_bundle, *toys, "--json", tmp_path / "r.json")
+    code, out, err = run("--model", toy_bundle, *toys, "--report", tmp_path / "r.json")
     assert code == 130
     assert "not tried" in out
     assert "--resume goes on with the rest" in err
@@ -301,7 +302,7 @@ def test_sigterm_leaves_a_partial_report_as_ctrl_c_does(
 
 
 def test_a_limit_without_anything_to_hold_it_against_is_wrong_usage(toy_bundle: Path, toys: list[str | Path]):
-    code, _, err = run("--bundle", toy_bundle, *toys, "--max-wer-increase", "1")
+    code, _, err = run("--model", toy_bundle, *toys, "--max-wer-increase", "1")
     assert code == 2
     assert "needs a baseline" in " ".join(err.replace("│", "").split())
 
@@ -326,7 +327,7 @@ def test_ctrl_c_leaves_a_partial_report_and_a_journal_to_go_on_with(tmp_path: Pa
     for name, seconds in (("hello", 0), ("seven", 0), ("tri", 1.5)):
         soundfile.write(tmp_path / f"{name}.wav", np.full(16000, float(seconds)), 16000, subtype="FLOAT")
     (tmp_path / "text").write_text("hello done\nseven gone\ntri done\n", encoding="utf-8")
-    outputs = ["--json", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]
+    outputs = ["--report", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]
     journal = tmp_path / "r.journal.jsonl"
     with toy_server(tmp_path / "repository", "slow") as server:
         options = ["--url", server.grpc_address, "--concurrency", "1", *map(str, toys), *outputs]

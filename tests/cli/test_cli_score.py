@@ -124,7 +124,7 @@ def test_a_det_curve_is_drawn_and_speakers_make_the_intervals(lists: Path) -> No
     ("options", "complaint"),
     [
         ([], "give --trials with --embeddings, or --scores"),
-        (["--trials", "{0}/trials", "--scores", "x"], "give --trials with --embeddings, or --scores"),
+        (["--trials", "{0}/trials", "--scores", "x"], "two ways to the same table"),
         (["--trials", "{0}/trials"], "--trials needs --embeddings"),
         (["--scores", "x", "--embeddings", "y"], "only to normalise with a --cohort"),
         (["--scores", "x", "--cohort", "y"], "--cohort needs --embeddings"),

@@ -34,7 +34,7 @@ def where(
     request: pytest.FixtureRequest, silero_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[str | Path, ...]:
     if request.param == "bundle":
-        return "--bundle", silero_bundle
+        return "--model", silero_bundle
     server: TritonServer = request.getfixturevalue("served_toy")
     monkeypatch.setenv("TRITONE_KEY", server.options.key)
     return "--url", server.grpc_address if request.param == "grpc" else f"http://{server.http_address}"
@@ -74,7 +74,7 @@ def test_each_recording_may_have_a_file(silero_bundle: Path, detector: tritone.D
         *(
             "--wavscp",
             tmp_path / "wav.scp",
-            "--bundle",
+            "--model",
             silero_bundle,
             "--format",
             "json",
@@ -91,7 +91,7 @@ def test_each_recording_may_have_a_file(silero_bundle: Path, detector: tritone.D
 
 
 def test_a_bad_recording_fails_alone_and_the_command_with_it(silero_bundle: Path) -> None:
-    code, out, err = run("absent.wav", CLIPS[0], "--bundle", silero_bundle, "--format", "rttm", "--streaming")
+    code, out, err = run("absent.wav", CLIPS[0], "--model", silero_bundle, "--format", "rttm", "--streaming")
     assert code == 1
     assert err == "error: cannot read 'absent.wav': No such file or directory\n"
     assert out.startswith("SPEAKER clip-01 1 ")
@@ -99,7 +99,7 @@ def test_a_bad_recording_fails_alone_and_the_command_with_it(silero_bundle: Path
 
 def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle: Path, tmp_path: Path) -> None:
     truth, found = tmp_path / "truth.rttm", tmp_path / "found.rttm"
-    command = (*CLIPS, "--bundle", silero_bundle)
+    command = (*CLIPS, "--model", silero_bundle)
     assert run(*command, "--format", "rttm", "--output", truth) == (0, "", "")
     code, out, err = run(*command, "--reference", truth)
     assert (code, err) == (0, "")
@@ -110,7 +110,7 @@ def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle:
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()}
     assert (code, rows["all"][6]) == (0, "30")  # ms: the padding, but where the audio ends
     assert len(found.read_text(encoding="utf-8").splitlines()) == len(truth.read_text(encoding="utf-8").splitlines())
-    code, _, err = run("absent.wav", "--bundle", silero_bundle, "--reference", truth)
+    code, _, err = run("absent.wav", "--model", silero_bundle, "--reference", truth)
     assert code == 1
     assert "it has clip-01, clip-02, and the recordings are called absent" in err
     assert "--collar-s goes with --reference" in run(*command, "--collar-s", "1")[2]
@@ -124,18 +124,17 @@ def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle:
         (("--realtime",), "--realtime goes with --streaming"),
         (("--format", "textgrid"), "holds one recording and there are 2: add --output DIR"),
         (("--format", "srt"), "'srt' is not one of 'text', 'json'"),
-        (("--url", "localhost:1"), "give --url or --bundle, not both"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_read(
     arguments: tuple[str, ...], complaint: str, silero_bundle: Path
 ) -> None:
-    code, _, err = run("absent.wav", "none.wav", "--bundle", silero_bundle, *arguments)
+    code, _, err = run("absent.wav", "none.wav", "--model", silero_bundle, *arguments)
     assert code == 2
     assert complaint in " ".join(err.split())
 
 
 def test_a_model_that_detects_nothing_is_named(toy_bundle: Path) -> None:
-    code, _, err = run(CLIPS[0], "--bundle", toy_bundle)
+    code, _, err = run(CLIPS[0], "--model", toy_bundle)
     assert code == 1
     assert "detects no voice activity" in err

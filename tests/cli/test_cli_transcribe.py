@@ -133,7 +133,7 @@ def test_an_unreachable_server_is_one_line_and_exit_code_1(tones: list[Path]):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_bundle_transcribes_in_process(toy_bundle: Path, speech: list[Path], streaming: bool):
     options = ["--streaming"] if streaming else []
-    code, out, err = run(*speech, "--bundle", toy_bundle, *options)
+    code, out, err = run(*speech, "--model", toy_bundle, *options)
     texts = ["hello world", "seven 7", "tritone"]
     assert out.splitlines() == [f"{path}\t{text}" for path, text in zip(speech, texts, strict=True)]
     assert (code, err) == (0, "")
@@ -142,7 +142,7 @@ def test_a_bundle_transcribes_in_process(toy_bundle: Path, speech: list[Path], s
 @pytest.mark.parametrize("streaming", [(), ("--streaming",)])
 def test_texts_are_written_for_people(toy_bundle: Path, speech: list[Path], streaming: tuple[str, ...]):
     options = ("--punctuate", "--capitals", "Tritone", "--profanity", "mask", "--profane-words", "World")
-    code, out, err = run("--bundle", toy_bundle, *options, *streaming, speech[0], speech[2])
+    code, out, err = run("--model", toy_bundle, *options, *streaming, speech[0], speech[2])
     assert (code, [line.partition("\t")[2] for line in out.splitlines()]) == (0, ["Hello w****.", "Tritone."]), err
 
 
@@ -161,7 +161,7 @@ def test_folders_and_manifests_stand_for_the_files_in_them(toy_bundle: Path, spe
         (["--manifest", tmp_path / "rest.json", "--data-dir", tmp_path], [speech[2]]),
     ]
     for arguments, paths in sets:
-        code, out, err = run(*arguments, "--bundle", toy_bundle)
+        code, out, err = run(*arguments, "--model", toy_bundle)
         assert (code, err) == (0, "")
         assert out.splitlines() == [f"{path}\t{texts[path]}" for path in paths]
 
@@ -191,7 +191,7 @@ def test_a_server_says_the_same_as_the_bundle_in_process(
     toy_bundle: Path, served_toy: TritonServer, speech: list[Path], streaming: bool
 ):
     options = [*speech, "--json", "--timestamps", *(["--streaming"] if streaming else [])]
-    here, there = run(*options, "--bundle", toy_bundle), run(*options, "--url", served_toy.grpc_address)
+    here, there = run(*options, "--model", toy_bundle), run(*options, "--url", served_toy.grpc_address)
     assert here[0] == there[0] == 0
     final = [[record for record in lines(out) if not record.get("partial")] for _, out, _ in (here, there)]
     assert final[0] == final[1]
@@ -201,7 +201,7 @@ def test_a_server_says_the_same_as_the_bundle_in_process(
 def test_a_bad_file_among_good_ones_fails_alone_in_process_too(toy_bundle: Path, speech: list[Path], tmp_path: Path):
     (tmp_path / "bad.wav").write_bytes(b"no audio")
     for options in ([], ["--streaming"]):
-        code, out, err = run(speech[0], tmp_path / "bad.wav", speech[1], "--bundle", toy_bundle, *options)
+        code, out, err = run(speech[0], tmp_path / "bad.wav", speech[1], "--model", toy_bundle, *options)
         assert code == 1
         assert [line.split("\t")[1] for line in out.splitlines()] == ["hello world", "seven 7"]
         assert "bad.wav" in err
@@ -211,16 +211,15 @@ def test_a_bad_file_among_good_ones_fails_alone_in_process_too(toy_bundle: Path,
     ("options", "complaint"),
     [
         ([], "--url"),
-        (["--url", "a", "--bundle", "b"], "not both"),
         (["--url", "a", "--device", "cpu"], "--device goes with a model that runs here"),
-        (["--bundle", "b", "--model", "m"], "give --model or --bundle, not both"),
-        (["--bundle", "b", "--realtime"], "--realtime goes with --streaming"),
-        (["--url", "a", "--resume"], "--resume goes with --streaming"),
-        (["--bundle", "b", "--streaming", "--resume"], "--resume goes with --url"),
+        (["--model", "b", "--model", "m"], "--model is given twice"),
+        (["--model", "b", "--realtime"], "--realtime goes with --streaming"),
+        (["--url", "a", "--reconnect"], "--reconnect goes with --streaming"),
+        (["--model", "b", "--streaming", "--reconnect"], "--reconnect goes with --url"),
         (["--url", "a:b"], "port must be a number"),
         (["--url", "http://a", "--protocol", "grpc"], "speaks http"),
         (["--url", "a", "--timeout-s", "0"], "timeout_s must be positive"),
-        (["--bundle", "b", "--concurrency", "0"], "--concurrency"),
+        (["--model", "b", "--concurrency", "0"], "--concurrency"),
     ],
 )
 def test_options_that_do_not_fit_are_wrong_usage(options: list[str], complaint: str):
@@ -231,7 +230,7 @@ def test_options_that_do_not_fit_are_wrong_usage(options: list[str], complaint: 
 
 def test_an_unknown_device_is_wrong_usage(toy_bundle: Path, speech: list[Path]):
     for options in ([], ["--streaming"]):
-        code, out, err = run(speech[0], "--bundle", toy_bundle, "--device", "tpu", *options)
+        code, out, err = run(speech[0], "--model", toy_bundle, "--device", "tpu", *options)
         assert (code, out) == (2, "")
         assert "tpu" in err
 
@@ -253,17 +252,17 @@ def test_ctrl_c_ends_a_waiting_command_with_130_and_without_a_traceback(tmp_path
 
 
 def test_the_limit_on_a_files_length_can_be_raised_here(toy_bundle: Path, speech: list[Path]):
-    code, _, err = run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 0.1)
+    code, _, err = run(speech[0], "--model", toy_bundle, "--max-audio-s", 0.1)
     assert (code, "the limit is 0.1 s" in err, "max_audio_s" in err) == (1, True, True)
-    assert run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 900)[:2] == (0, "hello world\n")
+    assert run(speech[0], "--model", toy_bundle, "--max-audio-s", 900)[:2] == (0, "hello world\n")
 
 
 def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path], tmp_path: Path):
     listed = tmp_path / "wav.scp"
     listed.write_text(f"one {speech[0].name}\ntwo {speech[2]}\n", encoding="utf-8")
-    code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed)
+    code, out, _ = run("--model", toy_bundle, "--wavscp", listed)
     assert (code, out) == (0, "one hello world\ntwo tritone\n")  # a file `text` of Kaldi
-    code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed, "--json")
+    code, out, _ = run("--model", toy_bundle, "--wavscp", listed, "--json")
     found = [json.loads(line) for line in out.splitlines()]
     assert [(each["id"], each["path"], each["text"]) for each in found] == [
         ("one", str(speech[0]), "hello world"),
@@ -271,11 +270,11 @@ def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path],
     ]
     for wrong, complaint in (
         ([listed], f"{listed} is a list of recordings and no audio; give it as --wavscp {listed}"),
-        (["list.jsonl"], "give it as --manifest list.jsonl"),
+        (["out.json"], "there is no out.json. A list of recordings is given as --manifest FILE; --json takes none"),
         (["--wavscp", listed, "--manifest", "a.json"], "give either --wavscp or --manifest"),
         ([speech[0], "--wavscp", listed], "stand in place of files"),
     ):
-        code, out, err = run("--bundle", toy_bundle, *wrong)
+        code, out, err = run("--model", toy_bundle, *wrong)
         assert (code, out) == (2, "")
         assert "".join(complaint.split()) in "".join(err.replace("│", "").split())
 
@@ -286,7 +285,7 @@ def test_a_journal_that_was_cut_off_is_gone_on_with_to_the_same_output(tmp_path:
             tmp_path / f"{number:02d}.wav", np.random.default_rng(number).normal(0, 0.1, 3000 + 90 * number), 16000
         )
     (tmp_path / "07.wav").write_text("no audio", encoding="utf-8")
-    arguments = [tmp_path, "--bundle", toy_bundle, "--details", "--timestamps"]
+    arguments = [tmp_path, "--model", toy_bundle, "--details", "--timestamps"]
     whole = run(*arguments)
     journal = tmp_path / "journal"
     assert run(*arguments, "--journal", journal) == whole

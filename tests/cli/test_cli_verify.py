@@ -44,16 +44,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_voices_are_compared_with_the_threshold_of_the_bundle(folder: Path) -> None:
-    code, out, err = run("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "judge")
+    code, out, err = run("verify", folder / "one.wav", folder / "other.wav", "--model", folder / "judge")
     assert (code, out) == (0, f"similarity {COSINE:.4f}: same speaker\n")
     assert err.startswith("threshold 0.9, of judge")
     assert err.endswith("see its model card")
-    code, out, _ = run("verify", folder / "one.wav", folder / "third.wav", "--bundle", folder / "judge")
+    code, out, _ = run("verify", folder / "one.wav", folder / "third.wav", "--model", folder / "judge")
     assert (code, out) == (0, "similarity 0.0000: different speakers\n")
 
 
 def test_without_a_threshold_the_answer_is_open(folder: Path) -> None:
-    given = ("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "plain")
+    given = ("verify", folder / "one.wav", folder / "other.wav", "--model", folder / "plain")
     code, out, err = run(*given)
     assert (code, out) == (0, f"similarity {COSINE:.4f}\n")
     assert "no threshold is known for this model" in err
@@ -66,7 +66,7 @@ def test_without_a_threshold_the_answer_is_open(folder: Path) -> None:
 
 
 def test_check_makes_the_answer_the_exit_code_and_json_an_object(folder: Path) -> None:
-    given = ("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "judge", "--check", "--json")
+    given = ("verify", folder / "one.wav", folder / "other.wav", "--model", folder / "judge", "--check", "--json")
     code, out, _ = run(*given)
     found = json.loads(out)
     assert (code, found["same"], found["threshold"], found["model"]) == (0, True, 0.9, "judge")
@@ -77,16 +77,13 @@ def test_check_makes_the_answer_the_exit_code_and_json_an_object(folder: Path) -
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["{0}/one.wav", "{0}/none.wav", "--bundle", "{0}/plain"], 1, "none.wav"),
-        (["{0}/one.wav", "{0}/short.wav", "--bundle", "{0}/plain"], 1, "short.wav"),
-        (["{0}/one.wav", "{0}/one.wav", "--bundle", "demo-asr"], 1, "makes no embeddings"),
-        (
-            ["{0}/one.wav", "{0}/one.wav", "--bundle", "x", "--url", "y"],
-            2,
-            "--bundle and --device are for",
-        ),
-        (["{0}/one.wav", "{0}/one.wav", "--model", "x"], 2, "--model goes with --url"),
-        (["{0}/one.wav", "{0}/one.wav", "--bundle", "{0}/plain", "--device", "tpu"], 2, "tpu"),
+        (["{0}/one.wav", "{0}/none.wav", "--model", "{0}/plain"], 1, "none.wav"),
+        (["{0}/one.wav", "{0}/short.wav", "--model", "{0}/plain"], 1, "short.wav"),
+        (["{0}/one.wav", "{0}/one.wav", "--model", "demo-asr"], 1, "makes no embeddings"),
+        (["{0}/one.wav", "{0}/one.wav", "--device", "cpu", "--url", "y"], 2, "--device goes with a model that runs"),
+        (["{0}/one.wav", "{0}/one.wav", "--protocol", "grpc"], 2, "--protocol goes with --url"),
+        (["{0}/one.wav", "{0}/one.wav", "--model", "nowhere"], 1, "there is no nowhere"),
+        (["{0}/one.wav", "{0}/one.wav", "--model", "{0}/plain", "--device", "tpu"], 2, "tpu"),
     ],
 )
 def test_what_cannot_be_compared_is_told(options: list[str], code: int, complaint: str, folder: Path) -> None:
@@ -96,7 +93,7 @@ def test_what_cannot_be_compared_is_told(options: list[str], code: int, complain
 
 
 def test_speakers_are_enrolled_found_listed_and_forgotten(folder: Path, tmp_path: Path) -> None:
-    store, bundle = ("--store", tmp_path / "store"), ("--bundle", folder / "judge")
+    store, bundle = ("--store", tmp_path / "store"), ("--model", folder / "judge")
     assert run("enroll", "anna", folder / "one.wav", folder / "other.wav", *store, *bundle) == (
         *(0, ""),
         "anna is enrolled with 2 recordings",
@@ -127,9 +124,9 @@ def test_speakers_are_enrolled_found_listed_and_forgotten(folder: Path, tmp_path
 
 def test_a_store_takes_no_voices_of_another_model(folder: Path, tmp_path: Path) -> None:
     store = ("--store", tmp_path / "store")
-    assert run("enroll", "anna", folder / "one.wav", *store, "--bundle", folder / "judge")[0] == 0
+    assert run("enroll", "anna", folder / "one.wav", *store, "--model", folder / "judge")[0] == 0
     for command in (("enroll", "ben"), ("identify",)):
-        code, out, err = run(*command, folder / "one.wav", *store, "--bundle", folder / "plain")
+        code, out, err = run(*command, folder / "one.wav", *store, "--model", folder / "plain")
         assert (code, out) == (1, "")
         assert "holds embeddings of judge (" in err
         assert "these are of speaker (" in err

@@ -28,7 +28,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("format", ["srt", "vtt", "ctm"])
 def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, format: str) -> None:
     recording = bundle.parent / "a.wav"
-    asked = ["transcribe", "--bundle", str(bundle), str(recording), "--decoding", DECODING, "--format", format]
+    asked = ["transcribe", "--model", str(bundle), str(recording), "--decoding", DECODING, "--format", format]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     model = tritone.load_whisper(

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.search.fields import option
+from tritone.options.fields import check_bounds, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,15 +18,16 @@ class Inner:
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
-    size: int = field(default=3, metadata={"help": "How large.", "min": 1})
-    share: float = field(default=0.1, metadata={"help": "In percent.", "flags": ["--stability"], "percent": True})
+    size: int = option(3, "How large.", least=1)
+    share: float = option(0.1, "In percent.", flags=("--stability",), percent=True)
     inner: Inner = field(default_factory=Inner, metadata={"help": {"case": "Upper or lower."}})
     label: Annotated[str, typer.Option("--name", help="What to call it.")] = "x"
     hidden: int = 7  # no help, so no option
-    count: int = field(default=-9, metadata={"help": "How many.", "auto": True})
-    left: int = field(default=0, metadata={"help": "Not of this command."})
+    count: int = option(-9, "How many.", auto=True)
+    left: int = option(0, "Not of this command.")
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         if self.size > 9:
             raise ValueError(f"size must be at most 9, got {self.size}")
 

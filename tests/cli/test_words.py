@@ -36,16 +36,16 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
         ["engine", "demo-asr", "--output", AWAY],
         ["export", "wenet", "--checkpoint", AWAY, "--output", "bundle"],
         ["export", "icefall", "--checkpoint", "a.pt", "--tokens", "t", "--output", AWAY],
-        ["transcribe", "--wavscp", AWAY, "--bundle", "demo-asr"],
-        ["transcribe", "https://host/a.wav", "--bundle", "demo-asr"],
-        ["transcribe", "a.wav", "--bundle", "ftp://host/bundle"],
-        ["transcribe", "--manifest", f"a.json,{AWAY}", "--bundle", "demo-asr"],
+        ["transcribe", "--wavscp", AWAY, "--model", "demo-asr"],
+        ["transcribe", "https://host/a.wav", "--model", "demo-asr"],
+        ["transcribe", "a.wav", "--model", "ftp://host/bundle"],
+        ["transcribe", "--manifest", f"a.json,{AWAY}", "--model", "demo-asr"],
         ["evaluate", "--wavscp", AWAY, "--trans", "text", "--url", "grpc://localhost:1"],
-        ["embed", "--wavscp", "wav.scp", "--bundle", "demo-speaker", "--output-directory", AWAY],
+        ["embed", "--wavscp", "wav.scp", "--model", "demo-speaker", "--output", AWAY],
         ["score", "--trials", AWAY, "--embeddings", "x.scp"],
         ["enroll", "anna", "a.wav", "--store", "gs://bucket/voices"],
         ["verify", "a.wav", AWAY],
-        ["bench", "sweep", "--bundle", "demo-asr", "--json", AWAY],
+        ["bench", "sweep", "demo-asr", "--report", AWAY],
     ],
 )
 def test_a_path_with_a_scheme_is_refused_where_no_bundle_or_repository_may_be(
@@ -68,7 +68,7 @@ def test_addresses_of_servers_stay_addresses():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--triton", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
+    [["--url", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
 )
 def test_the_gateway_takes_addresses(arguments: list[str]):
     code, out, err = run("gateway", "--new-key", "anna", *arguments)
@@ -77,7 +77,7 @@ def test_the_gateway_takes_addresses(arguments: list[str]):
 
 @pytest.mark.parametrize("arguments", [["--wavscp", "a", "--wavscp", "b"], ["--wavscp=a", "--wavscp", "a"]])
 def test_an_option_that_takes_one_value_is_refused_the_second_time(arguments: list[str]):
-    code, _, err = run("evaluate", "--bundle", "demo-asr", "--trans", "t", *arguments)
+    code, _, err = run("evaluate", "--model", "demo-asr", "--trans", "t", *arguments)
     assert code == 2
     assert "--wavscp is given twice, but takes one value" in err
 

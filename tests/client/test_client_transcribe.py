@@ -38,7 +38,10 @@ def test_an_unknown_model_is_an_error_that_lists_what_there_is(client: Client):
         client.transcribe([np.zeros(1)], model="nope")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("running", "streaming"), ("other", "other")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("running", "streaming"), ("other", "for other tensors: it takes WAV and returns SCORES, by Client.infer")],
+)
 def test_a_model_of_another_kind_is_an_error_that_says_so(client: Client, name: str, kind: str):
     with pytest.raises(InputError, match=f"model '{name}' is not offline but {kind}"):
         client.transcribe([np.zeros(1)], model=name)
@@ -168,3 +171,10 @@ def test_a_closed_client_says_so_and_leaves_no_thread_behind(wire_server):
             assert not thread.is_alive()
         with pytest.raises(RetryError, match="closed"):
             client.transcribe([np.ones(3)], model="count")
+
+
+@pytest.mark.parametrize("name", ["text", "words", "confidence", "alternatives", "is_final"])
+def test_a_failed_result_raises_its_error_for_whatever_is_read_of_it(client: Client, name: str):
+    (result,) = client.transcribe(["absent.wav"], "count")
+    with pytest.raises(AudioError, match=r"absent\.wav"):
+        getattr(result, name)

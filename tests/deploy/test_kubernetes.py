@@ -334,6 +334,8 @@ def test_ingress_annotations_of_a_protocol_win() -> None:
         ({"models": S3["models"] | CLAIM["models"]}, "are both given"),
         (S3 | {"drian": {"limitSeconds": 60}}, "'drian' not allowed"),
         (S3 | {"drain": {"settleSeconds": 60, "limitSeconds": 60}}, "must be less than drain.limitSeconds (60)"),
+        (S3 | {"sharedMemory": "9Gi"}, "sharedMemory (9Gi) must be less than resources.memory (8Gi)"),
+        (S3 | {"sharedMemory": "1.5G", "resources": {"memory": "1400Mi"}}, "sharedMemory (1.5G) must be less"),
         (S3 | {"ingress": {"enabled": True}}, "needs ingress.host"),
         (S3 | {"gateway": {"enabled": True}}, "needs gateway.name"),
         (S3 | {"autoscaling": {"enabled": True, "minReplicas": 20}}, "more than autoscaling.maxReplicas"),
@@ -349,6 +351,14 @@ def test_values_that_cannot_work_are_refused_with_what_to_do(values: dict[str, A
     done = helm("template", "speech", CHART, values=values)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("warned", [True, False])
+def test_an_ingress_without_annotations_for_grpc_is_warned_of(warned: bool) -> None:
+    ingress = {"enabled": True, "host": "speech.example.com"} | ({} if warned else {"grpcAnnotations": {"a": "b"}})
+    done = helm("install", "speech", CHART, "--dry-run=client", values=S3 | {"ingress": ingress})
+    assert done.returncode == 0, done.stderr
+    assert ("WARNING: ingress.grpcAnnotations is empty" in done.stdout) is warned
 
 
 def adapter_queries(group_by: str, matchers: str) -> dict[str, str]:

@@ -211,5 +211,8 @@ def test_large_bodies_are_files_and_models_of_any_size_are_described(
         assert content["application/json"]["examples"]["json"]["value"]["inputs"][0]["shape"] == [3, 64, 64]
     else:
         assert content["application/json"]["examples"]["json"] == {"externalValue": "bodies/large.json"}
+        told = json.loads((tmp_path / "api" / "postman.json").read_text(encoding="utf-8"))["info"]["description"]
+        assert "files in the folder bodies" in told
+        assert "--working-dir" in told
         [request] = [each for item in folder for each in item["item"] if each["name"] == "json"]
         assert request["request"]["body"] == {"mode": "file", "file": {"src": "bodies/large.json"}}

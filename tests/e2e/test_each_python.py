@@ -125,7 +125,7 @@ def test_what_is_installed_is_what_the_lock_says(installed: Installed) -> None:
 
 
 def test_a_clip_is_read_from_every_container(installed: Installed, recordings: list[Path]) -> None:
-    lines = installed.run("tritone", "transcribe", "--bundle", "demo-asr", *recordings).splitlines()
+    lines = installed.run("tritone", "transcribe", "--model", "demo-asr", *recordings).splitlines()
     assert [line.split("\t") for line in lines] == [[str(path), TEXT] for path in recordings]
 
 
@@ -146,7 +146,7 @@ def test_the_gateway_answers(installed: Installed, server: TritonServer, recordi
     command = [
         installed.python.parent / "tritone",
         "gateway",
-        "--triton",
+        "--url",
         f"http://{server.http_address}",
         "--port",
         "0",

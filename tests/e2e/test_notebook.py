@@ -43,7 +43,9 @@ def check_what_it_says(notebook: Any) -> None:
     partials = [match[1] for match in (re.fullmatch(r" +[\d.]+ s  (\D*)", line) for line in said) if match]
     assert partials
     assert all(SPOKEN.startswith(text) for text in partials)
-    assert sum("image/png" in each.get("data", {}) for each in outputs(notebook)) == 2
+    pictures = [each for each in outputs(notebook) if "image/png" in each.get("data", {})]
+    assert len(pictures) == 2
+    assert all(each["metadata"]["image/png"]["alt"] for each in pictures), "a text for those who do not see them"
     assert not [each for each in outputs(notebook) if each["output_type"] == "error" or each.get("name") == "stderr"]
 
 

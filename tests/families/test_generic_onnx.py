@@ -77,6 +77,16 @@ def test_names_types_dims_and_the_batch_axis_are_read_from_the_graph(tmp_path: P
     ]
 
 
+def test_a_model_is_called_as_its_folder_or_in_a_dry_run_without_one_as_its_file(tmp_path: Path) -> None:
+    assert Bundle.open(exported(scaled(), tmp_path)).manifest.name == "bundle"
+    proposal = export_onnx(model=tmp_path / "graph.onnx", output=None)
+    assert isinstance(proposal, Proposal)
+    assert proposal.name == "graph"
+    told = [CliRunner().invoke(app, ["export", "onnx", str(tmp_path / "graph.onnx"), "--dry-run", *more]).stdout
+            for more in ([], ["--output", "letters"])]  # fmt: skip
+    assert [text.split()[1] for text in told] == ["graph", "letters"]
+
+
 def test_every_field_can_be_given_otherwise(tmp_path: Path) -> None:
     bundle = exported(
         scaled(),

@@ -49,8 +49,11 @@ class Wide(UtteranceGraph):
     def trials(self) -> Iterator[Run]:
         yield utterances([np.linspace(-1, 1, 7, dtype=np.float32), np.ones(4, np.float32)])
 
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor]:
-        x = self.first(waveform.unsqueeze(2)) + 0.0 * num_samples[:, None, None]
+    def front_end(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
+        return waveform.unsqueeze(2), num_samples
+
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor]:
+        x = self.first(features) + 0.0 * num_samples[:, None, None]
         for layer in self.layers:
             x = x + layer(x)
         return (x,)

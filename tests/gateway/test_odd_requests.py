@@ -122,3 +122,12 @@ def test_odd_forms_are_errors_with_the_documented_fields(
     assert set(found["error"]) == {"message", "type", "param", "code"}
     assert (found["error"]["param"] or "").startswith(param)
     assert not [each.getMessage() for each in caplog.records if each.name != "tritone.gateway.access"]
+
+
+def test_a_method_that_an_address_does_not_take_has_a_code_of_its_own(gateway: GatewayServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    connection.request("PUT", "/v1/audio/transcriptions")
+    answer = connection.getresponse()
+    found = json.loads(answer.read())["error"]
+    connection.close()
+    assert (answer.status, found["code"], found["type"]) == (405, "method_not_allowed", "invalid_request_error")

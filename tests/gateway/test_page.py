@@ -78,6 +78,12 @@ def test_models_to_choose_from_have_a_kind(ask):
     assert (kinds["toy"], kinds["live"]) == ("offline", "streaming")
 
 
+def test_models_to_choose_from_tell_their_searches_where_they_are_known(ask):
+    searches = {each["name"]: each["searches"] for each in ask.get("/page/models").json()["models"]}
+    assert searches["toy"] == ["greedy", "prefix-beam"]  # a CTC model without an attention decoder
+    assert searches["talk"] == []  # a model of strangers that takes no parameters
+
+
 def test_a_recording_comes_back_in_parts(ask, recording: bytes):
     answer = ask.post("/page/transcribe", params=options(model="toy", words=True), content=recording)
     parts = [json.loads(line) for line in answer.text.splitlines()]

@@ -52,7 +52,7 @@ def address() -> Iterator[str]:
 def page_of(bundles: Sequence[str]) -> Iterator[str]:
     """The address of the page with bundles, or with all; the command must end well when it is interrupted."""
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--page", "--port", "0"]
-    command += [part for each in bundles for part in ("--bundle", each)]
+    command += [part for each in bundles for part in ("--model", each)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, encoding="utf-8", env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
         try:
@@ -256,6 +256,32 @@ def test_a_file_is_transcribed_by_keyboard_alone(page: Any):
     assert seconds(page) == 0
     page.keyboard.press("Tab")
     sync_api.expect(button(page, "Play")).to_be_focused()
+
+
+def test_searches_that_no_chosen_model_has_are_not_offered(page: Any):
+    offered = page.locator("#search option:not([hidden])").all_text_contents()
+    assert offered == ["as the model is served", "greedy", "prefix beam", "rescoring"]
+    page.locator("#search").select_option("prefix-beam")
+    with page.expect_request(lambda request: "transcribe" in request.url) as asked:
+        open_file(page, CLIP.path)
+    assert "prefix-beam" in asked.value.url
+    assert text_of(page).replace(" (less sure)", "") == CLIP.reference
+
+
+def test_of_several_files_that_are_dropped_the_first_is_sent_and_the_others_are_told(page: Any):
+    page.evaluate(
+        """(content) => {
+          const dropped = new DataTransfer();
+          for (const name of ["first.flac", "second.flac"]) {
+            dropped.items.add(new File([Uint8Array.from(content)], name));
+          }
+          document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true }));
+        }""",
+        list(CLIP.path.read_bytes()),
+    )
+    wait_for(page, "#problem-text", "One file at a time: this is first.flac, the others were not sent.")
+    wait_for(page, "#status", "Done")
+    assert text_of(page) == CLIP.reference
 
 
 def test_a_click_on_a_word_plays_from_there_and_texts_are_saved(page: Any):

@@ -157,9 +157,9 @@ def zipped(**records: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "no ONNX graph"),
+        (b"", "not an ONNX graph"),
         (b"\x08\x08", "it has no version, no opset or no graph"),
-        (b"\xff" * 100, "no ONNX graph"),
+        (b"\xff" * 100, "not an ONNX graph"),
         (b"PK\x03\x04" + b"\0" * 50, "no archive of torch"),
         (zipped(a=b""), "neither of torch.export nor of torch.jit"),
         (zipped(archive_format=b"pt2", archive_version=b"0"), "no record 'models/model.json'"),

@@ -1,6 +1,8 @@
 """A Whisper model on a real server: texts and details as in process, options by parameters, errors of one request."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from families.whisper_models import random_model, speech, write_folder
 from serving import quiet_options
 from tritone.client import Client
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -76,3 +78,54 @@ def test_details_are_json_that_other_clients_read(client: Client, pipeline: Whis
     assert told["language"] == "de"
     assert {"text", "start_s", "end_s", "tokens", "avg_log_prob", "no_speech_prob"} <= set(told["segments"][0])
     assert Path(pipeline.bundle.path).name == "small"
+
+
+@pytest.fixture(scope="module")
+def continuous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A server whose model writes texts by the engine, which a CPU does where it is asked to."""
+    folder = tmp_path_factory.mktemp("continuous")
+    checkpoint = write_folder(folder / "model", random_model())
+    report = export_whisper(checkpoint=checkpoint, output=folder / "small", runtimes=("torch",), check=False)
+    options = ModelOptions(max_batch_size=8, max_audio_s=60, decoding='{"language": "zh"}')
+    build_repository([report.bundle.path], folder / "repository", options=options)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRITONE_WHISPER_ENGINE", "1")
+        with (
+            TritonServer(folder / "repository", quiet_options()) as server,
+            Client(server.grpc_address, timeout_s=120) as client,
+        ):
+            yield client
+
+
+def test_an_engine_serves_what_the_host_writes_and_errors_stay_with_their_requests(
+    continuous: Client, pipeline: WhisperPipeline
+) -> None:
+    lengths = [2.3, 0.6, 1.0, 8.0, 0.4, 3.1]
+    waveforms = [speech(seconds, seed) for seed, seconds in enumerate(lengths)]
+    expected = pipeline.transcribe(waveforms, [CHOSEN] * len(waveforms))
+    found = continuous.transcribe([*waveforms, np.full(16000, np.nan, np.float32)], details=True, search=ASKED)
+    with pytest.raises(TritoneError, match="is nan"):
+        found.pop().get()
+    for result, transcript in zip(found, expected, strict=True):
+        value = result.get()
+        assert (value.text, value.language) == (transcript.text, "de")
+        assert [each.tokens for each in value.segments] == [each.tokens for each in transcript.segments]
+    [refused] = continuous.transcribe([waveforms[1]], search={"language": "xx"})
+    with pytest.raises(InputError, match="this model knows en, zh, de"):
+        refused.get()
+
+
+def test_a_short_recording_does_not_wait_for_a_long_one(continuous: Client) -> None:
+    ended: list[float] = []
+
+    def ask(seconds: float) -> None:
+        assert continuous.transcribe(speech(seconds), search=ASKED).error is None
+        ended.append(seconds)
+
+    threads = [threading.Thread(target=ask, args=(seconds,)) for seconds in (50.0, 0.5)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert ended == [0.5, 50.0]

@@ -100,7 +100,7 @@ def test_errors_are_told_by_message_with_their_places() -> None:
     assert errors.title == "Failed requests"
     assert column(errors, "message") == ["refused", HOSTILE, "timed out"]
     assert column(errors, "times") == ["40", "9", "5"]
-    assert column(errors, "where")[2] == "1 requests in flight (2); 2 requests in flight (3)"
+    assert column(errors, "where")[2] == "1 request in flight (2); 2 requests in flight (3)"
 
 
 def test_an_error_at_many_loads_names_the_first_ones_and_counts_the_rest() -> None:
@@ -112,7 +112,7 @@ def test_remarks_of_the_measurements_are_told_once() -> None:
     points = [measured(1, notes=["somebody else used the model too", "same"]), measured(2, notes=["same"])]
     remarks = tables_of(report(*points))[-1]
     assert dict(zip(column(remarks, "remark"), column(remarks, "where"), strict=True)) == {
-        "somebody else used the model too": "1 requests in flight",
+        "somebody else used the model too": "1 request in flight",
         "same": "everywhere",
     }
 

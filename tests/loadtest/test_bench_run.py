@@ -236,20 +236,20 @@ def slow(before: list[Measurement], after: list[Measurement], most: float = 0.1)
 def test_less_throughput_or_a_higher_p95_than_allowed_is_a_slowdown():
     assert slow([measured(A)], [measured(A, utterances=91)]) == []
     assert slow([measured(A)], [measured(A, utterances=89)]) == [
-        "1 requests in flight: throughput -11.0 % (10.0 to 8.9 utterances/s)"
+        "1 request in flight: throughput -11.0 % (10.0 to 8.9 utterances/s)"
     ]
     assert slow([measured(A)], [measured(A, p95_ms=10.9)]) == []
-    assert slow([measured(A)], [measured(A, p95_ms=12)]) == ["1 requests in flight: p95 +20.0 % (10.0 to 12.0 ms)"]
+    assert slow([measured(A)], [measured(A, p95_ms=12)]) == ["1 request in flight: p95 +20.0 % (10.0 to 12.0 ms)"]
 
 
 def test_a_faster_server_does_not_pass_when_it_is_wrong_or_fails_more():
     fast = {"utterances": 1000, "p95_ms": 1.0}
     assert slow([measured(A, wer=0.05)], [measured(A, wer=0.06, **fast)]) == [  # type: ignore[arg-type]
-        "1 requests in flight: WER 5.00 to 6.00 %"
+        "1 request in flight: WER 5.00 to 6.00 %"
     ]
     (told,) = slow([measured(A)], [measured(A, errors={"busy": 1}, **fast)])  # type: ignore[arg-type]
     assert "1 of 100 requests failed, before 0 of 100" in told
-    assert slow([measured(A)], [measured(A, None)]) == ["1 requests in flight: nothing was answered"]
+    assert slow([measured(A)], [measured(A, None)]) == ["1 request in flight: nothing was answered"]
 
 
 def test_of_streams_only_latency_counts_because_they_are_sent_as_fast_as_they_are_spoken():

@@ -22,7 +22,7 @@ from tritone.server import TritonServer
 TEXTS = ["abc one", "def two", "ghi three", "jkl four", "mno five", "pqr six"]
 TIMEOUT_S = 1.0
 SPOILED = len(TEXTS) // 3
-QUICK = ("--warmup-s", 0, "--window-s", 0.5, "--max-windows", 1, "--processes", 1, "--timeout-s", TIMEOUT_S)
+QUICK = ("--warmup-s", 0, "--measure-s", 0.5, "--max-windows", 1, "--processes", 1, "--timeout-s", TIMEOUT_S)
 OFFLINE = ("honest", "wrong", "mute", "failing", "dropping", "stalling", "crawling")
 STREAMING = ("wrong", "failing", "stalling", "crawling")
 
@@ -64,7 +64,7 @@ def evaluate(
     report = folder / "evaluation.json"
     target = ("--url", server.grpc_address, "--model", model, "--concurrency", 1, "--manifest", speech)
     patience = () if "--timeout-s" in more else ("--timeout-s", TIMEOUT_S)
-    code, out, err = run("evaluate", *target, *patience, "--json", report, *more)
+    code, out, err = run("evaluate", *target, *patience, "--report", report, *more)
     (system,) = json.loads(report.read_text(encoding="utf-8"))["systems"]
     assert len(system["utterances"]) == len(TEXTS)
     return code, system["summary"], out, err
@@ -75,7 +75,7 @@ def bench(
 ) -> tuple[int, Measurement, str, str]:
     report = folder / "bench.json"
     target = ("--url", server.grpc_address, "--model", model, *QUICK)
-    code, out, err = run("bench", *target, "--manifest", speech, "--json", report, *(more or ("--concurrency", 2)))
+    code, out, err = run("bench", *target, "--manifest", speech, "--report", report, *(more or ("--concurrency", 2)))
     (found,) = Report.read(report).measurements
     return code, found, out, err
 

@@ -40,7 +40,7 @@ def test_a_worker_holds_what_is_in_flight_and_one_tick_however_many_requests_it_
     echo = Echo()
     monkeypatch.setattr("tritone.loadtest.requests.loops.open_sender", lambda endpoint: echo)
     waveforms = list(enumerate(np.zeros((3, 50), dtype=np.float32)))
-    job = ClosedJob(index=0, target=TARGET, utterances=waveforms, options=LoadOptions(), concurrency=4)
+    job = ClosedJob(index=0, target=TARGET, pool=waveforms, options=LoadOptions(), concurrency=4)
     with job._open() as loop:
         loop.answered = lambda error: loop.send()
         for _ in range(job.concurrency):

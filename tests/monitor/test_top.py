@@ -19,6 +19,7 @@ from serving import Ask, RawClient
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.cli.main import app
 from tritone.client.endpoint import Endpoint
+from tritone.loadtest.findings.statistics import Look
 from tritone.monitor import Activity, ModelActivity, Monitor, Snapshot, activity
 from tritone.server import TritonServer, free_ports
 
@@ -78,6 +79,13 @@ def test_counters_that_began_anew_are_no_negative_rates(server: TritonServer) ->
     found = activity(earlier, type(now)(time_s=now.time_s + 1, looks=of_a_new_server, gauges={}))
     assert found.restarted
     assert {each.requests_per_s for each in found.models} == {0.0}
+
+
+def test_a_model_that_never_heard_audio_has_no_rate_of_it() -> None:
+    looks = [{"table": Look(requests=count, audio_s=0.0, padding_s=0.0)} for count in (0, 5)]
+    earlier, later = (Snapshot(time_s=second, looks=look, gauges={}) for second, look in enumerate(looks))
+    (found,) = activity(earlier, later).models
+    assert (found.requests_per_s, found.audio_rate) == (5.0, None)
 
 
 def test_the_command_prints_tables_and_lines_of_json(server: TritonServer) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
+from tritone.options.fields import described
+from tritone.pipelines.whisper.course import Text, best_of_failed, compression_ratio, is_silent, needs_another
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
-from tritone.pipelines.whisper.pipeline import Text, best_of_failed, compression_ratio, is_silent, needs_another
 from tritone.pipelines.whisper.windows import Piece, cut
 from tritone.pipelines.whisper.words import grouped, words_of
-from tritone.search.fields import described
 from tritone.search.whisper.decoding import Written
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models" / "export-whisper.md"

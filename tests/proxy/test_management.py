@@ -23,7 +23,7 @@ def proxy(start: Start) -> Proxy:
 
 def drain(proxy: Proxy, *options: str, key: str = KEY, url: str | None = None) -> Result:
     url = url or f"127.0.0.1:{proxy.options.metrics_port}"
-    return CliRunner().invoke(app, ["drain", "--url", url, *options], env={"TRITONE_KEY": key})
+    return CliRunner().invoke(app, ["drain", "--metrics-url", url, *options], env={"TRITONE_KEY": key})
 
 
 def chunk(proxy: Proxy, stream: int, **flags: bool) -> tuple[int, Any]:

@@ -104,7 +104,7 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
 
     # the commands of the user who started it find the key
     for how in (("--settle-s", "0", "--limit-s", str(WAIT_S)), ("--cancel",)):
-        drained = CliRunner().invoke(app, ["drain", "--url", f"127.0.0.1:{served.metrics}", *how])
+        drained = CliRunner().invoke(app, ["drain", "--metrics-url", f"127.0.0.1:{served.metrics}", *how])
         assert drained.exit_code == 0, drained.output
         assert get(served.http, "/v2/health/ready")[0] == (200 if how == ("--cancel",) else 503)
 

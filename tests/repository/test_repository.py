@@ -88,6 +88,7 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "max_queued_s" value { string_value: "1333.3" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
         parameters { key: "search" value { string_value: "greedy" } }
+        parameters { key: "searches" value { string_value: "greedy,prefix-beam" } }
         parameters { key: "beam" value { string_value: "0" } }
         parameters { key: "nbest" value { string_value: "1" } }
         parameters { key: "lm_unit" value { string_value: "auto" } }
@@ -121,6 +122,19 @@ def test_the_streaming_config_shares_the_streams_among_the_instances(toy_bundle:
     # Triton must ask the model about more streams than it has slots for, and forget idle ones after the model did.
     assert config.sequence_batching.oldest.max_candidate_sequences > 1000
     assert config.sequence_batching.max_sequence_idle_microseconds > 7_000_000
+
+
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_the_command_puts_different_numbers_of_instances_on_gpus(toy_bundle: Path, tmp_path: Path, mode: str) -> None:
+    words = ["build", toy_bundle, "--output", tmp_path, "--mode", mode, "--instances", "1@0,2@1,2", "--max-streams", 10]
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exit_code == 0, result.output
+    (model,) = read_repository(tmp_path)
+    groups = config_of(model).instance_group
+    gpu = pb.ModelInstanceGroup.KIND_GPU
+    assert [(each.count, each.kind, list(each.gpus)) for each in groups] == [(1, gpu, [0]), (2, gpu, [1, 2])]
+    if mode == "streaming":
+        assert config_of(model).parameters["max_streams"].string_value == "2", "ten streams on five processes"
 
 
 def test_settings_survive_the_way_through_the_config() -> None:
@@ -308,7 +322,12 @@ def test_the_command_writes_what_its_options_say(toy_bundle: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["--gpus", "0"], "device is cpu"), (["--gpus", "a"], "numbers separated"), (["--name", "../up"], "--name")],
+    [
+        (["--gpus", "0"], "device is cpu"),
+        (["--instances", "2@x"], "does not say how many instances are to be where"),
+        (["--gpus", "a"], "numbers separated"),
+        (["--name", "../up"], "--name"),
+    ],
 )
 def test_wrong_usage_of_the_command_exits_with_2(toy_bundle: Path, tmp_path: Path, words: list[str], told: str) -> None:
     result = CliRunner().invoke(app, ["build", str(toy_bundle), "--output", str(tmp_path / "repo"), *words])

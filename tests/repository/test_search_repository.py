@@ -200,7 +200,7 @@ def test_the_command_writes_the_search_and_endpoints_only_into_streaming_models(
     decoding_bundle: Path, tmp_path: Path, hotwords: Path
 ) -> None:
     words = ["--search", "rescoring", "--beam", "5", "--nbest", "2", "--ctc-weight", "0.3", "--reverse-weight", "0.4"]
-    words += ["--hotwords", str(hotwords), "--no-timestamps", "--endpoint-max-segment-s", "15"]
+    words += ["--hotwords-file", str(hotwords), "--no-timestamps", "--endpoint-max-segment-s", "15"]
     result = CliRunner().invoke(app, ["build", str(decoding_bundle), "--output", str(tmp_path / "repo"), *words])
     assert result.exit_code == 0, result.output
     offline, streaming = (
@@ -219,7 +219,7 @@ def test_the_command_writes_the_search_and_endpoints_only_into_streaming_models(
 
 
 def test_files_that_greedy_search_does_not_look_at_are_told(toy_bundle: Path, tmp_path: Path, hotwords: Path) -> None:
-    words = ["build", str(toy_bundle), "--output", str(tmp_path / "repo"), "--hotwords", str(hotwords)]
+    words = ["build", str(toy_bundle), "--output", str(tmp_path / "repo"), "--hotwords-file", str(hotwords)]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0
-    assert "note: greedy search does not look at --hotwords" in result.stderr
+    assert "note: greedy search does not look at --hotwords-file" in result.stderr

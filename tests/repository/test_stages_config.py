@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,46 @@ GPUS = st.lists(st.integers(0, 99), max_size=4, unique=True).map(tuple)
 def test_what_is_written_of_instances_is_read_back(instances: Instances) -> None:
     place = ",".join(map(str, instances.gpus)) or instances.device
     assert Instances.parse(f"{instances.count}@{place}", Instances(7, "gpu", (5,))) == instances
+    assert str(instances) == f"{instances.count}@{place}"
+
+
+def test_gpus_can_have_different_numbers_of_instances(staged: Path, tmp_path: Path) -> None:
+    def groups(config: Any) -> list[Any]:
+        return [(each.count, each.kind, list(each.gpus)) for each in config.instance_group]
+
+    configs = built(staged, tmp_path, instances="1@0,2@1,2")
+    assert groups(configs["acoustic"]) == [(1, GPU, [0]), (2, GPU, [1, 2])]
+    assert placed(configs["decoder"]) == (5, CPU, [])
+    told = EnsembleOptions(stages=parse_stages(["acoustic=3@2,1@0"], Instances()))
+    assert groups(built(staged, tmp_path, told)["acoustic"]) == [(3, GPU, [2]), (1, GPU, [0])]
+
+
+def test_places_decide_the_device_and_what_suits_it() -> None:
+    assert ModelOptions(instances="2@1,2") == ModelOptions(instances=2, device="gpu", gpus=(1, 2))
+    assert ModelOptions(instances="2@cpu") == ModelOptions(instances=2)
+    uneven = ModelOptions(instances="1@0,2@1,2", max_streams=10)
+    assert (uneven.device, uneven.gpus, uneven.max_batch_size) == ("gpu", (0, 1, 2), USUAL["gpu"].max_batch_size)
+    assert uneven.streams_per_instance == 2, "ten streams on five processes"
+    assert replace(uneven, threads=1).usual_instances == uneven.usual_instances
+    field, value = parse_option("instances", "1@0,2@1,2")
+    command = BuildOptions(**{field: value}).build_command("b")  # type: ignore[arg-type]
+    assert "--instances 1@0,2@1,2" in command
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"instances": "1@0,2@0,1"}, "different indices"),
+        ({"instances": "1,2@1"}, "only GPUs by their indices can have different numbers"),
+        ({"instances": "1@cpu,2@1"}, "only GPUs by their indices can have different numbers"),
+        ({"instances": "2@1", "device": "gpu", "gpus": (0,)}, "gpus 0 are of different places"),
+        ({"instances": "2@cpu", "device": "gpu"}, "device gpu are of different places"),
+        ({"instances": "many"}, "does not say how many instances"),
+    ],
+)
+def test_places_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ModelOptions(**options)
 
 
 def test_a_count_alone_is_where_models_are_anyway() -> None:
@@ -220,8 +260,8 @@ def test_what_is_left_open_suits_the_device() -> None:
     on_cpu, on_gpu = ModelOptions(), ModelOptions(device="gpu", gpus=(0, 1))
     assert (on_cpu.instances, on_cpu.max_batch_size, on_cpu.queue_delay_ms) == (1, 32, 5.0)
     assert {name: getattr(on_gpu, name) for name in asdict(USUAL["gpu"])} == asdict(USUAL["gpu"])
-    assert on_gpu.instances > 1
-    assert on_gpu.usual_instances == Instances(on_gpu.instances, "gpu", (0, 1))
+    assert on_gpu.usual_instances == Instances(USUAL["gpu"].instances, "gpu", (0, 1))
+    assert on_gpu.usual_instances.count > 1
     assert (ModelOptions(device="gpu", instances=1).instances, ModelOptions(instances=AUTO).instances) == (1, 1)
     assert parse_option("instances", "auto") == ("instances", AUTO)
 

@@ -137,12 +137,12 @@ def test_results_are_one_array_or_the_fields_of_a_class() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("def f(x): ...", "f, parameter x is annotated as nothing; expected Annotated"),
+        ("def f(x): ...", "f, parameter x has no annotation; expected Annotated"),
         ("def f(x: np.ndarray) -> list[str]: ...", "parameter x is annotated as ndarray"),
         ("def f(x: npt.NDArray[np.float32]) -> list[str]: ...", "with the sizes after the rows"),
         ("def f(x: Annotated[npt.NDArray[np.complex64], (3,)]) -> list[str]: ...", "parameter x"),
         ("def f(x: Annotated[npt.NDArray[np.float32], (0,)]) -> list[str]: ...", "parameter x"),
-        ("def f(x: list[str]): ...", "f, result is annotated as nothing"),
+        ("def f(x: list[str]): ...", "f, result has no annotation"),
         ("def f(x: list[str], n: list[int] = 3) -> list[str]: ...", "default 3; only None"),
         ("def f(*x: list[str]) -> list[str]: ...", "parameter x must be an ordinary one"),
         ("def f() -> list[str]: ...", "no inputs"),

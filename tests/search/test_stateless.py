@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tritone.families.icefall.graphs import JoinerGraph, PredictorGraph  # noqa: E402  # needs torch
+from tritone.families.export.joiner import JoinerGraph  # noqa: E402  # needs torch
+from tritone.families.icefall.graphs import PredictorGraph  # noqa: E402
 from tritone.families.icefall.stateless import Joiner, PredictorConfig, StatelessPredictor  # noqa: E402
 from tritone.runtime.torch.program import read_program  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402

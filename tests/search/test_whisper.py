@@ -89,8 +89,7 @@ def test_texts_that_ended_leave_the_batch() -> None:
 
 def test_sampling_repeats_itself_and_takes_the_likeliest_of_its_texts() -> None:
     def sample(copies: int, seed: int) -> tuple[int, ...]:
-        random = np.random.default_rng(seed)
-        [found] = decode([job(temperature=1.0, copies=copies, random=random)], lambda _: Chain(TABLE))
+        [found] = decode([job(temperature=1.0, copies=copies, seed=(seed,))], lambda _: Chain(TABLE))
         return found.tokens
 
     assert [sample(1, seed) for seed in range(8)] == [sample(1, seed) for seed in range(8)]

@@ -1,5 +1,6 @@
 """Models are loaded in a Triton of their own before a build puts them into the repository."""
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -75,16 +76,17 @@ def test_models_for_gpus_are_tried_with_one_instance_on_the_cpu_where_there_is_n
     bundle: Path, tmp_path: Path, recorder: type[Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tritone.server.trial, "GPU", tmp_path / "nvidiactl")
-    code, _, told = build(
-        bundle, "--name", "m", "--output", tmp_path / "repository", "--device", "gpu", "--instances", 3
-    )
+    code, _, told = build(bundle, "--name", "m", "--output", tmp_path / "repository", "--instances", "1@0,2@1,2")
     assert code == 0, told
     assert "m was loaded on the CPU, since there is no GPU here" in told
     assert "KIND_CPU" in recorder.configs["m"]
-    assert "count: 1" in recorder.configs["m"]
+    assert recorder.configs["m"].count("count: 1") == recorder.configs["m"].count("instance_group") == 1
     written = (tmp_path / "repository" / "m" / "config.pbtxt").read_text(encoding="utf-8")
     assert "KIND_GPU" in written
-    assert "count: 3" in written
+    assert [re.findall(r"(?:count|gpus): (\d+)", group) for group in written.split("instance_group")[1:]] == [
+        ["1", "0"],
+        ["2", "1", "2"],
+    ]
 
 
 def test_models_of_speech_are_tried_where_that_is_asked_for(

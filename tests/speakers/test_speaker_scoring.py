@@ -138,6 +138,14 @@ def test_what_cannot_be_compared_is_told() -> None:
         normalise(pair, values, sides, made(9, 4, 0).matrix, top_n=1)
 
 
+def test_a_folder_with_the_mean_alone_is_that_mean_and_one_with_vectors_is_theirs(tmp_path: Path) -> None:
+    np.save(tmp_path / "mean_vec.npy", np.array([1.0, 2.0]))
+    assert read_mean(tmp_path).tolist() == [1, 2]
+    (tmp_path / "vectors.ark").write_text("a [ 3 4 ]\nb [ 5 6 ]\n", encoding="utf-8")
+    (tmp_path / "xvector.scp").write_text("a vectors.ark:2\nb vectors.ark:12\n", encoding="utf-8")
+    assert read_mean(tmp_path).tolist() == [4, 5]
+
+
 def test_a_mean_is_read_from_numpy_and_nothing_else_is(tmp_path: Path) -> None:
     path = tmp_path / "mean.npy"
     np.save(path, np.array([[1.0, 2.0]]))

@@ -69,6 +69,13 @@ output [ { name: "PRODUCT" data_type: TYPE_FP32 dims: [ -1, 2 ] },
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
 
+ANSWERS = """
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+input [ { name: "WORD" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "SAID" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+"""
 EITHER = TENSORS.replace(
     "allow_ragged_batch: true }",
     "allow_ragged_batch: true optional: true },\n"
@@ -90,6 +97,7 @@ CONFIGS = {
     "lone": LONE,
     "other": OTHER,
     "scale": SCALE,
+    "answers": ANSWERS,
     "asked": ASKED,
     "parts": PARTS,
 }
@@ -98,6 +106,7 @@ CODE = {
     "narrow": "slow",
     "lone": "speaker",
     "other": "count",
+    "answers": "mirror",
 }  # of "other" only the tensors matter
 
 

@@ -55,7 +55,7 @@ def run(
 
 
 def test_transcripts_are_the_same_when_a_node_dies_in_the_middle(cluster: RayNodes, recordings: Path, toy_bundle: Path):
-    arguments = ["transcribe", "--bundle", toy_bundle, "--wavscp", recordings / "wav.scp", "--json", "--details"]
+    arguments = ["transcribe", "--model", toy_bundle, "--wavscp", recordings / "wav.scp", "--json", "--details"]
     alone = run(*arguments)
     assert alone.returncode == 1, alone.stderr  # one file is no audio
     with subprocess.Popen(
@@ -77,9 +77,9 @@ def test_a_killed_command_continues_to_the_archives_of_an_undisturbed_one(
     cluster: RayNodes, recordings: Path, tmp_path: Path
 ):
     speaker = write_toy_speaker(tmp_path / "speaker")
-    arguments = ["embed", "--bundle", speaker, "--wavscp", recordings / "wav.scp", "--threads", "1"]
-    assert run(*arguments, "--output-directory", "alone", where=tmp_path).returncode == 1
-    on_ray = [*arguments, "--output-directory", "alone", "--ray", cluster.address]
+    arguments = ["embed", "--model", speaker, "--wavscp", recordings / "wav.scp", "--threads", "1"]
+    assert run(*arguments, "--output", "alone", where=tmp_path).returncode == 1
+    on_ray = [*arguments, "--output", "alone", "--ray", cluster.address]
     (tmp_path / "ray").mkdir()
     ark = tmp_path / "ray" / "alone" / "xvector_000.ark"
     with subprocess.Popen(
@@ -95,7 +95,7 @@ def test_a_killed_command_continues_to_the_archives_of_an_undisturbed_one(
 
 
 def test_an_interrupt_ends_the_command_and_its_workers(cluster: RayNodes, recordings: Path, toy_bundle: Path):
-    arguments = ["transcribe", "--bundle", toy_bundle, "--wavscp", recordings / "wav.scp", "--ray", cluster.address]
+    arguments = ["transcribe", "--model", toy_bundle, "--wavscp", recordings / "wav.scp", "--ray", cluster.address]
     with subprocess.Popen(
         command(*arguments),
         stdout=subprocess.PIPE,

@@ -43,7 +43,7 @@ def embed(*arguments: object) -> tuple[int, str]:
 
 
 def test_a_folder_is_embedded_under_its_names(voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path):
-    code, err = embed("--bundle", toy_speaker, "--data-dir", "s3://bucket/corpus", "--output-directory", tmp_path / "o")
+    code, err = embed("--model", toy_speaker, "--data-dir", "s3://bucket/corpus", "--output", tmp_path / "o")
     assert code == 0, err
     vectors = read_vectors(tmp_path / "o" / "xvector.scp")
     assert list(vectors.keys) == ["3.wav", "a/1.flac", "a/2.wav"]
@@ -61,7 +61,7 @@ def test_what_cannot_be_fetched_fails_alone(
     lines = [f"u{number} s3://bucket/corpus/{name}\n" for number, name in enumerate(names)]
     (tmp_path / "wav.scp").write_text("".join([*lines, "here here.wav\n"]), encoding="utf-8")
     out = tmp_path / "out"
-    code, _ = embed("--bundle", toy_speaker, "--wavscp", tmp_path / "wav.scp", "--output-directory", out)
+    code, _ = embed("--model", toy_speaker, "--wavscp", tmp_path / "wav.scp", "--output", out)
     vectors = read_vectors(out / "xvector.scp")
     assert (code, list(vectors.keys)) == (1, ["u0", "here"])
     np.testing.assert_array_equal(vectors.matrix[0], vectors.matrix[1])
@@ -75,7 +75,7 @@ def test_what_cannot_be_fetched_fails_alone(
 
 def test_files_and_folders_are_transcribed(voices: dict[str, np.ndarray], toy_bundle: Path):
     paths = ("s3://bucket/corpus/a", "s3://bucket/corpus/3.wav")
-    result = CliRunner().invoke(app, ["transcribe", "--bundle", str(toy_bundle), "--json", *paths])
+    result = CliRunner().invoke(app, ["transcribe", "--model", str(toy_bundle), "--json", *paths])
     assert result.exit_code == 0, result.stderr
     assert [json.loads(line)["path"] for line in result.stdout.splitlines()] == [
         *("s3://bucket/corpus/a/1.flac", "s3://bucket/corpus/a/2.wav", "s3://bucket/corpus/3.wav")

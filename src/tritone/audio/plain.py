@@ -16,15 +16,19 @@ import numpy.typing as npt
 from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, no_samples
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.layout import SLACK_S, TAGS, UNKNOWN_SIZE, is_chunk
+from tritone.audio.wav import ALAW, FLOAT, MULAW, PCM
 from tritone.audio.waveform import widened
 from tritone.errors import AudioError
 
 MAX_HEADER = 1 << 20  # bytes before the samples; pictures and texts may stand there
 MAX_CHUNK = 1 << 28  # bytes, of what follows the samples
 EXTENSIBLE = 0xFFFE  # the tag of formats that tell their true tag later
-PCM, FLOAT, ALAW, MULAW = 1, 3, 6, 7
 TYPES = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "u1", (PCM, 32): "<i4", (FLOAT, 32): "<f4", (FLOAT, 64): "<f8"}
 COMPANDED = {(ALAW, 8): decode_alaw, (MULAW, 8): decode_mulaw}
+
+
+class HeaderEndError(AudioError):
+    """A file ends before its samples."""
 
 
 class Format(NamedTuple):
@@ -66,7 +70,7 @@ class Tape:
 def header(tape: Tape, seen: bytearray, name: str) -> tuple[Format, int] | None:
     """Read up to the samples; returns their format and how many bytes the header states.
 
-    None where they are of no plain format. `seen` gets all that was read.
+    None where they are of no plain format. `seen` gets all that was read. Raises `HeaderEndError` where that is all.
     """
 
     def read(size: int) -> bytes:
@@ -75,7 +79,7 @@ def header(tape: Tape, seen: bytearray, name: str) -> tuple[Format, int] | None:
         data = tape.read(size)
         seen.extend(data)
         if len(data) < size:
-            raise cut_off(name, "it ends within its header")
+            raise HeaderEndError(str(cut_off(name, "it ends within its header")))
         return data
 
     form: Format | None = None

@@ -1,18 +1,22 @@
 """The model that Triton runs for whole inputs, whatever its kind: one pipeline call for each ragged batch of requests.
 
+A pipeline that takes requests at any time (`submit`) answers each when it is done; see `continuous`.
+
 What goes in and out is the kind's matter, see `tritone.pipelines.kinds`: WAV to TRANSCRIPTS, or to EMBEDDINGS.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tritone.backend.batch import BatchModel, of_one
+from tritone.backend.continuous import Answering
 from tritone.backend.metrics import Metrics
-from tritone.backend.process import ready, start_instance
+from tritone.backend.process import batch, ready, start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_text, parsed_parameters, tensors_of
 from tritone.errors import TritoneError
+from tritone.pipelines.isolation import as_value
 from tritone.pipelines.kinds import kind_of
 
 KEPT_OPTIONS = 64  # of requests that ask alike
@@ -41,11 +45,42 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
             defaults=instance.defaults(self._kind),
         )
         self._ahead = ready(self._pipeline)
+        if most := getattr(self._pipeline, "most_under_way", 0):
+            self._answering = Answering(most)
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def __init__(self) -> None:
         super().__init__()
+        self._answering: Answering | None = None
         self._options_of = lru_cache(KEPT_OPTIONS)(self._options)
+
+    def execute(self, requests: Sequence[Any]) -> Any:
+        """Answer a batch; None where the answers come later."""
+        if self._answering is None:
+            return super().execute(requests)
+        for request in requests:
+            self._answering.hold()
+            with batch():
+                self._begin(self._answering, request)
+        work = self._pipeline.work.take()
+        self._metrics.count(self._answering.take(), work, work.search_s)
+        return None
+
+    def _begin(self, answering: Answering, request: Any) -> None:
+        try:
+            job, wanted = self._parse(request), request.requested_output_names()
+        except Exception as error:
+            fault = as_value(error)
+            answering.begin(request, 0, list).answer(lambda: fault)
+            return
+
+        def worded(results: Sequence[Any]) -> Any:
+            found = of_one(results)
+            return found if isinstance(found, TritoneError) else reply(self._kind.answer(found, wanted))
+
+        waiting = answering.begin(request, len(job.rows), worded)
+        for index, row in enumerate(job.rows):
+            self._pipeline.submit(row, job.options, partial(waiting.done, index), waiting.given_up)
 
     def parse(self, request: Any) -> Job:
         parameters, wanted = parameters_text(request), frozenset(request.requested_output_names())

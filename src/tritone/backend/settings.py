@@ -67,7 +67,8 @@ class Settings(ModelParameters):
     process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
     be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an ensemble the model is, or
     `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `decoding`: how a Whisper model
-    transcribes, its request parameters as JSON. `tensors`: what clients of an
+    transcribes, its request parameters as JSON. `searches`: the modes of search that requests may choose, with commas
+    between, for clients; empty tells nothing. `tensors`: what clients of an
     ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
@@ -77,6 +78,7 @@ class Settings(ModelParameters):
     min_padded_s: float = 0.0
     tensors: str = ""
     decoding: str = ""
+    searches: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""

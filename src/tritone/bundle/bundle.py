@@ -165,6 +165,8 @@ class Bundle:
             advice = f" Export the checkpoint with {EXPORTED_WITH[role]}." if role in EXPORTED_WITH else ""
             if role == "encoder" and self.has("streaming_encoder"):
                 advice = " It is for streams alone, as with `tritone transcribe --streaming`."
+        elif runtime == "python":
+            advice = " It has no function of Python: leave the runtime open for it, in a command of its own."
         elif runtime == "tensorrt":
             advice = f" Build one with `tritone engine {self.path}{f' --precision {precision}' if precision else ''}`."
         elif runtime is not None and runtime not in self.runtimes:
@@ -396,8 +398,5 @@ def _umask() -> int:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(2**20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

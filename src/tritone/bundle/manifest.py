@@ -275,7 +275,8 @@ class Whisper(_Part):
     """A Whisper model: sizes of its decoder, its special tokens, and what it never writes.
 
     `window_frames`: feature frames of a window, which is all that the encoder takes. `text_context`: tokens of prompt
-    and text together. `layers`, `heads`, `head_dim`: of the decoder, for the tensors of its cache.
+    and text together. `layers`, `heads`, `head_dim`: of the decoder, for the tensors of its cache. `encoder_heads`:
+    of the encoder; None in bundles of before.
 
     `sot`, `eot`, `sot_prev`, `no_timestamps`, `timestamp_begin`: ids of tokens; the ids from `timestamp_begin` on are
     times, `time_precision` seconds apart. `no_speech`: the token whose probability after `sot` is that of silence.
@@ -291,6 +292,7 @@ class Whisper(_Part):
     layers: Annotated[int, Field(gt=0, le=256)]
     heads: Annotated[int, Field(gt=0, le=1024)]
     head_dim: Annotated[int, Field(gt=0, le=4096)]
+    encoder_heads: Annotated[int, Field(gt=0, le=1024)] | None = None
     sot: NonNegative
     eot: NonNegative
     sot_prev: NonNegative | None = None

@@ -20,7 +20,7 @@ from tritone.repository.generic import Platform
 from tritone.repository.memory import facts
 from tritone.repository.push import push
 from tritone.repository.serving import ServingOptions
-from tritone.search.options import used_by
+from tritone.search.options import MODEL_PARAMETERS, used_by
 from tritone.server.installation import find_installation
 from tritone.server.layout import Acoustic, Layout, ensemble_options
 from tritone.server.trial import try_to_load
@@ -64,7 +64,7 @@ def build(
         list[str] | None,
         typer.Option(
             metavar="STAGE=COUNT[@PLACE]",
-            help="Ensemble: processes of a stage, such as acoustic=2@0,1 or decoder=4@cpu; as --instances says if not "
+            help="Ensemble: processes of a stage: acoustic=2@0,1 or decoder=4@cpu; as --instances says if not "
             "given, and the decoder on the CPU.",
         ),
     ] = None,
@@ -132,24 +132,24 @@ def build(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    idle = [f"--{name}" for name in ("lm", "hotwords") if getattr(options, name)]
+    idle = [MODEL_PARAMETERS[name].flag for name in ("lm", "hotwords") if getattr(options, name)]
     if idle and options.search == "greedy":
         typer.echo(
             f"note: greedy search does not look at {' and '.join(idle)}; requests that ask for another search will. "
             f"--search {used_by(['lm'])} uses it for all.",
             err=True,
         )
-    if searches := sorted(compiled_searches(output)):
-        typer.echo("compiling the search, which the first server would do otherwise ...", err=True)
-        for kind, way in searches:
-            compile_search(kind, way)
+    for kind, way in sorted(
+        compiled_searches(output)
+    ):  # so that the first server need not; it is logged where it takes long
+        compile_search(kind, way)
+    if address is not None:
+        for done in push(output, store):
+            typer.echo(f"{done.model}: version {done.version}, {done.outcome}", err=True)
     for model in built:
         typer.echo(f"{model.name}\t{model.mode}\t{model.path if address is None else address / model.name}")
     for line in facts(output, {model.name for model in built}):
         typer.echo(line, err=True)
-    if address is not None:
-        for done in push(output, store):
-            typer.echo(f"{done.model}: version {done.version}, {done.outcome}", err=True)
     typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
 
 

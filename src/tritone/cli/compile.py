@@ -28,7 +28,7 @@ def compile(  # the name of the command
         Path | None,
         typer.Option(help="Choose sizes for recordings as in this folder, list or manifest; or file of seconds."),
     ] = None,
-    lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 12,
+    num_lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 12,
     rows: Annotated[int, typer.Option(min=1, max=1024, help="Most streams that advance in one call.")] = 256,
     modes: Annotated[
         Literal["offline", "streaming", "both"], typer.Option(help="Graphs for whole utterances, for streams, or both.")
@@ -63,7 +63,7 @@ def compile(  # the name of the command
                 modes=modes,
                 search=search,  # type: ignore[arg-type]  # checked there
                 lengths_s=_lengths(data) if data else (),
-                count=lengths,
+                count=num_lengths,
                 rows=rows,
                 max_audio_s=max_audio_s,
                 chunk_size=chunk_size,

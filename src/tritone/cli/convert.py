@@ -54,8 +54,9 @@ def convert(
 ) -> None:
     """Convert an ONNX graph: precision, opset, fixed shapes.
 
-    The result is run beside the original, on --inputs or on inputs made from the shapes, and the drift of each output
-    is printed. `tritone check-precision` compares later, with limits; `tritone engine` makes TensorRT engines.
+    The result is run beside the original, on --inputs, else the calibration set, else inputs made from the shapes, and
+    the drift of each output is printed. `tritone check-precision` compares later, with limits; `tritone engine` makes
+    TensorRT engines.
     """
     check_outputs([output], [model])
     try:
@@ -84,9 +85,11 @@ def convert(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    note = f"{done.calls} call{'s' * (done.calls != 1)}" + ("" if inputs else ", inputs made from the shapes")
+    note = f"{done.calls} call{'s' * (done.calls != 1)}" + (
+        "" if inputs else ", the calibration set" if calibration else ", inputs made from the shapes"
+    )
     if not done.rounded:
-        note += "; onnxruntime computed it, which rounds no more than the weights of fp16 on a CPU"
+        note += "; by onnxruntime on a CPU, which rounds the weights to fp16 and computes in float32"
     Console(stderr=True, highlight=False).print(drift_table(done.drift, note))
     opsets = f"opset {done.opset}" if done.opset == done.opset_before else f"opset {done.opset_before} → {done.opset}"
     typer.echo(f"{done.num_bytes_before / 1e6:.2f} MB → {done.num_bytes / 1e6:.2f} MB, {opsets}", err=True)

@@ -23,6 +23,7 @@ from tritone.bundle import Bundle, shipped_bundles
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.tiny_en import ORIGIN, SMALL_MODELS, find_tiny_en, tiny_en_bundle
 from tritone.cli.shared.voices_printer import failures, voice_tables
+from tritone.cli.shared.what import HELP, Exporting, bundle_of
 from tritone.demo import (
     SHIPPED_CLIPS,
     SHIPPED_SENTENCES,
@@ -46,10 +47,11 @@ REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
 
 
 def demo(
-    bundle: Annotated[
+    model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Bundles to serve, once for each: a bundle folder, or a shipped one by name.",
+            metavar="WHAT",
+            help=f"Models to serve, once for each: {HELP}.",
             show_default="Whisper tiny.en, where its package is installed, and all shipped ones",
         ),
     ] = None,
@@ -73,12 +75,13 @@ def demo(
     gateway. Without tiny.en the shipped models run alone, which know letters, digits, dates and commands.
     """
     with interrupts():
-        whisper = [] if bundle else _whisper()
+        bundles = [bundle_of(each, Exporting(), device=None, precision=None) for each in model or ()]
+        whisper = [] if bundles else _whisper()
         if page:
-            _serve_page(bundle or [*whisper, *shipped_bundles()], port, detect=not bundle)
+            _serve_page(bundles or [*whisper, *shipped_bundles()], port, detect=not bundles)
         else:
             _show(
-                bundle or [*shipped_bundles(), *whisper],
+                bundles or [*shipped_bundles(), *whisper],
                 clips,
                 realtime,
                 following=next_line((whisper or SMALL_ASR)[0]),

@@ -79,9 +79,10 @@ def diarize(
 ) -> None:
     """Tell who speaks when.
 
-    Windows of speech are embedded by a speaker model, on a running server (--url) or in this process (--bundle), and
-    clustered. Speakers are speaker1, speaker2 and so on, or have names from --store. At any time there is one speaker
-    at most: speech of several at once is given to one of them. Exit code 0 only if every recording worked.
+    Windows of speech are embedded by a speaker model, on a running server (--url) or in this process (--model;
+    demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store. At
+    any time there is one speaker at most: speech of several at once is given to one of them. Exit code 0 only if every
+    recording worked.
     """
     if vad is not None and speech is not None:
         raise typer.BadParameter("--speech stands in place of --vad; give one of them")

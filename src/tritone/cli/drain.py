@@ -10,8 +10,8 @@ from tritone.server.ports import is_loopback
 
 
 def drain(
-    url: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Its metrics port; the key is looked up for this machine's own.")
+    metrics_url: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Its port of metrics; the key is looked up for this machine's own.")
     ] = "127.0.0.1:8002",
     settle_s: Annotated[
         float,
@@ -27,10 +27,10 @@ def drain(
 
     Exit code 1: the limit is over and streams or requests are still open.
     """
-    address = url.removeprefix("http://").rstrip("/")
+    address = metrics_url.removeprefix("http://").rstrip("/").removesuffix("/metrics")
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise typer.BadParameter(f"--url {url!r} must be HOST:PORT, such as 127.0.0.1:8002")
+        raise typer.BadParameter(f"--metrics-url {metrics_url!r} must be HOST:PORT, such as 127.0.0.1:8002")
     # The key of a server on this machine is for nobody else.
     server = Drain(address, find_key(int(port) if is_loopback(host.strip("[]")) else None))
     if cancel:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tritone.cli.shared import recordings
+from tritone.cli.shared.documents import names_of
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
@@ -27,7 +28,8 @@ SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second wou
 @takes_option_classes()
 def embed(
     *,
-    output_directory: Annotated[
+    files: recordings.Files = None,
+    output: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; created if missing."),
     ],
@@ -54,17 +56,16 @@ def embed(
     """Turn recordings into embeddings, in Kaldi archives.
 
     With a running server (--url), or a model in this process (--model) or on a Ray cluster (with --ray too). Name the
-    recordings by --wavscp, --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a
+    files, which are called as they are without their suffix, or a list of them by --wavscp or --manifest, or a folder
+    by --data-dir. Vectors that are already in DIR are kept: after an interrupt or a
     crash, the same command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0
     only if every recording has its vector.
     """
     where.check("demo-speaker", threads=threads)
     on_ray.check(where.what)
-    if wavscp is None and not manifest and data_dir is None:
-        raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
-    recordings.check_one_list(wavscp, manifest)
     # A recording that is missing is a failure like others.
-    utterances = recordings.listed(wavscp, manifest, data_dir, need_audio=False)
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="embed", need_audio=False)
+    names = ids or names_of(paths)
     windows = {"window_s": window_s, "shift_s": shift_s}
     with (
         on_ray.reserved_stdout(),
@@ -73,9 +74,9 @@ def embed(
         _progress() as show,
     ):
         result = embed_corpus(
-            [Recording(id=each.id, path=recordings.path_of(each)) for each in utterances],
+            [Recording(id=name, path=path) for name, path in zip(names, paths, strict=True)],
             system,
-            output_directory,
+            output,
             shard_size=shard_size,
             force=force,
             progress=show,

@@ -36,7 +36,8 @@ def enroll(
     """Enrol a speaker to be found again.
 
     Another time it adds recordings of the same speaker. The store keeps one embedding for each
-    recording and no audio. All must come from one model.
+    recording and no audio. All must come from one model, on a running server (--url) or in this process (--model;
+    demo-speaker if not given).
     """
     from tritone.speakers.store import SpeakerStore, check_name
 

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tritone.cli.shared import recordings
-from tritone.cli.shared.connection import Connection
+from tritone.cli.shared import search_options as options
 from tritone.cli.shared.evaluation_printer import EvaluationPrinter
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.outputs import check_outputs
-from tritone.cli.shared.search_options import parse_parameters
-from tritone.cli.shared.where import Protocol
-from tritone.client.client import DEFAULT_TIMEOUT_S
+from tritone.cli.shared.what import bundle_of
+from tritone.cli.shared.where import Vad, Where
 from tritone.corpus.dataset import read_utterances
 from tritone.evaluate.compare import compare, gate
 from tritone.evaluate.normalize import Normalization
@@ -25,59 +25,30 @@ from tritone.evaluate.series import evaluate_each, read_baseline
 from tritone.report.stamp import Stamp
 from tritone.report.table import visible
 from tritone.result import TranscriptResult
-from tritone.systems import Playback, System, open_system, transcriber
+from tritone.search.options import SearchOptions
+from tritone.systems import Playback, System, open_system, parse_spec, transcriber
 from tritone.systems.streams import DEFAULT_CHUNK_MS
 
-WHO = (
-    "name who transcribes: --url (a running server, e.g. --url localhost:8001), --bundle (run here, e.g. --bundle "
-    "demo-asr), or --compare NAME=WHAT, once for each system"
-)
 
-
-@takes_option_classes()
+@takes_option_classes(leave_out=("concurrency", "hotwords", "timestamps"))  # which have a form of their own, or no use
 def evaluate(
     *,
-    url: Annotated[
-        str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
-    protocol: Protocol = None,
-    timeout_s: Annotated[
-        float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
-    ] = DEFAULT_TIMEOUT_S,
-    connection: Connection,
-    parameters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=VALUE,...",
-            help="With --url: how to search, e.g. search=rescoring,beam=20 or search=fast-beam.",
-        ),
-    ] = None,
-    bundle: Annotated[
-        str | None, typer.Option(metavar="BUNDLE[,KEY=VALUE...]", help="A bundle to run here, without a server.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N; in --compare: device=...")
-    ] = None,
-    vad: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
-            "--bundle a bundle, with --url a served model (its only one if not given; '' for none).",
-        ),
-    ] = None,
+    where: Where,
+    search: Annotated[dict[str, Any], SearchOptions],
+    loaded: options.LoadedSearch,
+    hotwords: options.Hotwords = None,
+    vad: Vad = None,
     compared: Annotated[
         list[str] | None,
         typer.Option(
             "--compare",
             metavar="[NAME=]WHAT[,KEY=VALUE...]",
-            help="A system to compare, once for each: WHAT is a bundle or grpc://host:port/model. The first one is the "
-            "baseline, unless there is --url, --bundle or --baseline.",
+            help="A system to compare, once for each: WHAT as of --model, or grpc://host:port/model. The first one is "
+            "the baseline, unless there is --url, --model or --baseline.",
         ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="RESULT.json", help="Compare with the first system of an earlier --json.")
+        Path | None, typer.Option(metavar="FILE.json", help="Compare with the first system of an earlier --report.")
     ] = None,
     max_wer_increase: Annotated[
         float | None,
@@ -103,18 +74,24 @@ def evaluate(
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, help="Requests or streams at once; with a bundle offline, files given to it together."),
+        typer.Option(
+            min=1, help="Requests or streams at once; of whole files with --model, files given to it together."
+        ),
     ] = None,
     normalization: Normalization,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals, in percent.")] = 95.0,
     worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
-    json: Annotated[Path | None, typer.Option(help="Write everything as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with aligned texts and audio.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write everything as JSON; what --baseline reads.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page with aligned texts and audio.")
+    ] = None,
     audio_budget_mb: Annotated[
         float, typer.Option(min=0, help="With --html: limit on the audio in the page; most errors first.")
     ] = DEFAULT_AUDIO_BUDGET_MB,
     journal: Annotated[
-        Path | None, typer.Option(help="File for results as they arrive; beside --json or --html if not given.")
+        Path | None, typer.Option(help="File for results as they arrive; beside --report or --html if not given.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the journal; failed recordings are tried again.")
@@ -122,31 +99,24 @@ def evaluate(
 ) -> None:
     """Measure the accuracy of a model.
 
-    Recognises a list of recordings with a running server (--url) or in this process (--bundle), and compares the texts
-    with references. With --compare, several systems on the same recordings. Exit code 0 only if every utterance was
-    recognised and no limit was exceeded; 130 after Ctrl-C, with a report on the finished part.
+    Recognises a list of recordings with a running server (--url) or in this process (--model), and compares the texts
+    with references. With --compare, several systems on the same recordings. How to search is the model's own default
+    unless options from --search to --hotwords change it; systems of --compare have KEY=VALUE. Exit code 0 only if every
+    utterance was recognised and no limit was exceeded; 130 after Ctrl-C, with a report on the finished part.
     """
     manifests = recordings.manifests_of(manifest)
-    check_outputs((json, html, journal), (wavscp, trans, *manifests, baseline))
+    check_outputs((report, html, journal), (wavscp, trans, *manifests, baseline))
     if journal is None:
-        journal = _beside(json or html)
+        journal = _beside(report or html)
+    where.check("demo-asr", compared=compared or (), **vars(loaded))
+    asked = search if hotwords is None else search | {"hotwords": hotwords}
+    one = where.url or where.model
     for wrong, complaint in (
-        (url is None and bundle is None and not compared, WHO),
-        (url is not None and bundle is not None, "give --url or --bundle, not both; --compare takes any number"),
-        (url is None and not (model is None and protocol is None), "--model and --protocol go with --url"),
-        (url is None and parameters is not None, "--parameters goes with --url; --bundle and --compare take KEY=VALUE"),
         (
-            url is None and not any("://" in each for each in compared or ()) and connection.given,
-            f"{', '.join(connection.given)} goes with a server: --url, or --compare grpcs://host:port/model",
+            one is None and (asked or vad is not None),
+            "--search, --vad and their like go with --url or --model; in --compare write NAME=WHAT,KEY=VALUE",
         ),
-        (
-            bundle is None and device is not None,
-            "--device goes with --bundle; in --compare write NAME=BUNDLE,device=...",
-        ),
-        (
-            vad is not None and (streaming or (url is None and bundle is None)),
-            "--vad goes with --url or --bundle and whole files; in --compare write NAME=WHAT,vad=...",
-        ),
+        (vad is not None and streaming, "--vad is for whole files; leave --streaming out"),
         (
             not streaming and (realtime or chunk_ms is not None),
             "--chunk-ms and --realtime go with --streaming; in --compare write NAME=WHAT,mode=streaming",
@@ -157,7 +127,7 @@ def evaluate(
             "give the recordings: --wavscp with --trans, or --manifest, or --data-dir alone",
         ),
         (wavscp is not None and trans is None, "--wavscp needs --trans, the references"),
-        (resume and journal is None, "--resume needs --journal, or --json or --html, beside which the journal is"),
+        (resume and journal is None, "--resume needs --journal, or --report or --html, beside which the journal is"),
     ):
         if wrong:
             raise typer.BadParameter(complaint)
@@ -176,27 +146,13 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     before = None if baseline is None else read_baseline(baseline, normalization, utterances)
-    asked = parse_parameters(parameters)
     try:
         playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
-        systems = _open(
-            url,
-            model,
-            protocol,
-            timeout_s,
-            connection,
-            asked,
-            bundle,
-            device,
-            compared or [],
-            playback,
-            concurrency,
-            vad,
-        )
+        systems = _open(where, asked, {**vars(loaded), "vad": vad}, compared or [], playback, concurrency)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if max_wer_increase is not None and before is None and len(systems) < 2:
-        raise typer.BadParameter("--max-wer-increase needs a baseline: --baseline RESULT.json, or a second system")
+        raise typer.BadParameter("--max-wer-increase needs a baseline: --baseline FILE.json, or a second system")
     if before is not None and before.name in [system.name for system in systems]:
         raise typer.BadParameter(f"{before.name} is what the baseline is called; give the system another NAME=...")
 
@@ -214,18 +170,18 @@ def evaluate(
     stamp = stamp.of_server(", ".join(servers))
     many = "1 utterance" if len(utterances) == 1 else f"{len(utterances)} utterances"
     title = f"{' · '.join(each.name for each in evaluations)} on {many}"
-    report = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
-    comparison = compare(report.compared) if len(report.compared) > 1 else None
+    found = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
+    comparison = compare(found.compared) if len(found.compared) > 1 else None
     # Files first: a table that nobody reads any more (| head) must not cost them.
-    if json is not None:
-        report.save(json, [] if comparison is None else comparison.to_dict())
-        printer.say(f"wrote {json}")
+    if report is not None:
+        found.save(report, [] if comparison is None else comparison.to_dict())
+        printer.say(f"wrote {report}")
     if html is not None:
-        write_page(report, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
+        write_page(found, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
         printer.say(f"wrote {html}")
     printer.show(evaluations, comparison, worst)
     again = "" if journal is None else "; --resume tries them again"
-    if not report.complete:
+    if not found.complete:
         printer.say(f"interrupted{again and '; --resume goes on with the rest'}")
         raise typer.Exit(INTERRUPTED)
     problems = [] if failure is None else [str(failure)]
@@ -250,32 +206,46 @@ def _beside(output: Path | None) -> Path | None:
 
 
 def _open(
-    url: str | None,
-    model: str | None,
-    protocol: str | None,
-    timeout_s: float,
-    connection: Connection,
-    search: Mapping[str, str],
-    bundle: str | None,
-    device: str | None,
+    where: Where,
+    search: Mapping[str, Any],
+    own: Mapping[str, Any],
     compared: Sequence[str],
     playback: Playback | None,
     concurrency: int | None,
-    vad: str | None,
 ) -> list[System[TranscriptResult]]:
-    """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs."""
+    """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs.
+
+    Args:
+        own: options of loading, of which servers have `vad` alone.
+    """
     systems: list[System[TranscriptResult]] = []
-    if url is not None:
-        client = connection.client(url, protocol=protocol, timeout_s=timeout_s)
-        systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search, vad=vad))
-    if bundle is not None and device is not None:
-        bundle = f"{bundle},device={device}"
-    if bundle is not None and vad is not None:
-        bundle = f"{bundle},vad={vad}"
-    for spec in [*([] if bundle is None else [bundle]), *compared]:
+    if where.url is not None:
+        systems.append(
+            transcriber(
+                where.connect(),
+                where.model,
+                playback=playback,
+                concurrency=concurrency,
+                search=search,
+                vad=own["vad"],
+            )
+        )
+    specs = [parse_spec(text) for text in compared]
+    if where.what is not None:
+        spec = parse_spec(where.what)  # with options behind it, as --bundle had them
+        given = where.loading(**search, **own)
+        specs.insert(0, replace(spec, options={**spec.options, **{name: str(value) for name, value in given.items()}}))
+    for spec in specs:
+        if not spec.is_served:
+            asked = {key: spec.options.get(key) for key in ("device", "precision")}
+            spec = replace(spec, target=bundle_of(spec.target, where.exporting, **asked))
         systems.append(
             open_system(
-                spec, playback=playback, concurrency=concurrency, timeout_s=timeout_s, connect=connection.client
+                spec,
+                playback=playback,
+                concurrency=concurrency,
+                timeout_s=where.limit_s,
+                connect=where.connection.client,
             )
         )
     return systems

@@ -23,7 +23,8 @@ def identify(
     """Find a voice among the enrolled speakers.
 
     Prints the most similar speakers, best first. A speaker's voice is the mean of the recordings enrolled.
-    Below the threshold it may be somebody else.
+    Below the threshold it may be somebody else. The model (--url, or --model; demo-speaker if not given) must be that
+    of the voices enrolled.
     """
     from rich.console import Console
 

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from tritone.cli.shared.help import App
+from tritone.cli.shared.renamed import with_new_names
 from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
@@ -66,7 +67,8 @@ class Commands(TyperGroup):
         if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
+        if name is not None and command is not None:
+            rest = with_new_names(name, command, rest)
             check_words(command, rest)
         return name, command, rest
 

@@ -52,7 +52,7 @@ def load(
     model: Model,
     *,
     url: Url = DEFAULT_URL,
-    timeout_s: Annotated[float, typer.Option(min=1, help="How long it may take.")] = LOAD_TIMEOUT_S,
+    timeout_s: Annotated[float, typer.Option(min=1, help="Limit of the request, in seconds.")] = LOAD_TIMEOUT_S,
     connection: Connection,
 ) -> None:
     """Load a model as its files are now, which may have another version or configuration.

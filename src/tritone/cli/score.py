@@ -105,7 +105,12 @@ def score(
     lists = [*(trials or ()), *(scores or ())]
     for wrong, complaint in (
         (
-            (not trials) == (not scores),
+            bool(trials) and bool(scores),
+            "--trials and --scores are two ways to the same table: give --trials with --embeddings to score them, or "
+            "--scores alone, which have their trials in them",
+        ),
+        (
+            not lists,
             "give --trials with --embeddings, or --scores, or --hypothesis with --reference",
         ),
         (bool(trials) and embeddings is None, "--trials needs --embeddings, the vectors of the recordings"),

@@ -70,7 +70,7 @@ def segments(
     process (--model). Options from --threshold to --max-segment-s decide what a segment is; without them those of the
     model do. Exit code 0 only if every recording worked.
     """
-    where.check("vad")
+    where.check("vad, which `tritone export silero --output vad` makes")
     if streaming and (unused := [f"--{name.replace('_', '-')}" for name in OF_RECORDINGS if name in options]):
         raise typer.BadParameter(
             f"{', '.join(unused)} is for whole recordings: streams report speech before its length is known"

@@ -126,9 +126,7 @@ def _gateway(options: ServerOptions, tls: bool, port: int) -> "Callable[[], Gate
     from tritone.gateway.server import GatewayServer, listen
 
     if tls:
-        raise typer.BadParameter(
-            "--gateway asks this Triton without TLS; run `tritone gateway` with --triton https://…"
-        )
+        raise typer.BadParameter("--gateway asks this Triton without TLS; run `tritone gateway` with --url https://…")
     listen(options.host, port, "--gateway-port").close()  # told now and not when an export is done
     front = GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port)
     return lambda: GatewayServer(front)
@@ -268,7 +266,7 @@ def _front(
             key_header=HTTP_HEADER,
             key=options.key,
             tls=tls,
-            drain_hint_s=float(options.drain_s) or 1.0,
+            drain_hint_s=options.drain_s or 1.0,
             open_apis=frozenset(options.open_doors),
         )
     )

@@ -17,7 +17,7 @@ from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
-from tritone.cli.shared.where import Where
+from tritone.cli.shared.where import Vad, Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.errors import InputError, TritoneError
 from tritone.formats import FORMATS
@@ -63,31 +63,16 @@ def transcribe(
     word_times: Annotated[
         bool | None, typer.Option("--word-times", help="Whisper models: find the times of words, which costs a call.")
     ] = None,
-    lm: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Without --url: an n-gram language model, ARPA or KenLM binary.")
-    ] = None,
+    loaded: options.LoadedSearch,
     hotwords: options.Hotwords = None,
-    chunk_size: Annotated[
-        int | None, typer.Option(help="Without --url, with --streaming: new frames in a step; its own if not given.")
-    ] = None,
-    left_chunks: Annotated[
-        int | None, typer.Option(help="Without --url, with --streaming: past chunks a step attends to; -1 for all.")
-    ] = None,
-    vad: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
-            "--model a bundle, with --url a served model (its only one if not given; '' for none).",
-        ),
-    ] = None,
+    vad: Vad = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
     ] = False,
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="With --url and --streaming: begin streams that their server lost anew.")
+    reconnect: Annotated[
+        bool, typer.Option("--reconnect", help="With --url and --streaming: begin streams that their server lost anew.")
     ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
@@ -121,15 +106,15 @@ def transcribe(
     default unless options from --search to --hotwords change it. With --journal, the same command continues after an
     interrupt. --numbers and --punctuate write English texts as people do. Exit code 0 only if every file worked.
     """
-    where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
+    where.check("demo-asr", **vars(loaded))
     on_ray.check(where.what, streaming=streaming)
-    if resume and where.url is None:
-        raise typer.BadParameter("--resume goes with --url")
+    if reconnect and where.url is None:
+        raise typer.BadParameter("--reconnect goes with --url")
     needing = (
         ("--realtime", realtime),
-        ("--resume", resume),
-        ("--chunk-size", chunk_size),
-        ("--left-chunks", left_chunks),
+        ("--reconnect", reconnect),
+        ("--chunk-size", loaded.chunk_size),
+        ("--left-chunks", loaded.left_chunks),
     )
     for name, value in needing:
         if value not in (None, False) and not streaming:
@@ -144,13 +129,13 @@ def transcribe(
         raise typer.BadParameter("--channels does not go with --ray or with labels of speakers")
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
-    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
+    own = {**vars(loaded), "vad": vad}
     own_options = {"task": task, "prompt": prompt, "word_times": word_times}
     decoded = _decoding(decoding, {name: value for name, value in own_options.items() if value is not None})
     # Of Whisper models; what others have of words is there anyway.
     timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
     if where.what is not None:
-        options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
+        options.check_used([*asked, *(["lm"] if loaded.lm is not None else [])], asked.get("search", "greedy"))
     told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
     if format != "text" and (unused := [name for name, value in told if value]):
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
@@ -177,7 +162,7 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, resume)
+        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, reconnect)
         system = stack.enter_context(closing(system))
         if labels.speakers:
             system = stack.enter_context(labels.added_to(system, where))
@@ -291,7 +276,7 @@ def _open(
     own: Mapping[str, Any],
     decoding: Mapping[str, Any],
     timed: Mapping[str, Any],
-    resume: bool,
+    reconnect: bool,
 ) -> "System[TranscriptResult]":
     """The server, or the bundle here or on a cluster.
 
@@ -312,7 +297,7 @@ def _open(
             concurrency=1 if playback else where.concurrency,
             details=details,
             search={**search, **decoding},
-            resume=resume,
+            resume=reconnect,
             vad=own["vad"],
         )
     except ValueError as error:

@@ -21,7 +21,8 @@ def verify(
 ) -> None:
     """Compare two voices: one speaker or two?
 
-    Their similarity is the cosine of their embeddings, from -1 to 1. It is compared with --threshold, or with
+    Their embeddings are made by a running server (--url) or in this process (--model; demo-speaker if not given).
+    Their similarity is the cosine of these, from -1 to 1. It is compared with --threshold, or with
     the one that the bundle comes with; a served model has none. Exit code 0 if an answer was found, whatever it is;
     --check makes it 1 for different speakers.
     """

@@ -23,3 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

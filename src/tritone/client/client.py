@@ -440,6 +440,35 @@ class Client:
         given = request_parameters(parameters)
         return self._run(inputs, info, reply, Result, given, concurrency, sample_rate, classes)
 
+    def infer_stream(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, npt.NDArray[Any]], None, None]:
+        """Send one request, and yield each answer as it comes: many of a generator (a decoupled model), one of others.
+
+        The time limit of the client holds until the last answer. Leaving the loop early abandons the others. Over gRPC.
+
+        Args:
+            inputs: arrays of one row by the names of the model's inputs.
+            model, parameters, outputs: as for `infer`.
+
+        Raises:
+            InputError: no such model or output, an input does not fit, or the connection is by HTTP.
+            RetryError: the server could not take the request.
+        """
+        info = self.model(model, kind=None)
+        if info.is_sequence:
+            raise InputError(f"{self.endpoint}: model '{info.name}' keeps states; use Client.infer_sequence")
+        reply, given = self._reply(info, outputs, 0), request_parameters(parameters)
+        call = Call(
+            model=info.name, tensors=info.tensors(inputs), timeout_s=self.timeout_s, reply=reply, parameters=given
+        )
+        yield from self._transport.answers(call)
+
     def infer_sequence(
         self,
         inputs: Iterable[Mapping[str, npt.ArrayLike]],
@@ -670,5 +699,5 @@ class Client:
 
 
 def _check_inputs(inputs: object) -> None:
-    if is_single(inputs) or isinstance(inputs, np.ndarray):
-        raise ValueError("inputs must be a list of paths or waveforms; put a single one into a list")
+    if is_single(inputs) or isinstance(inputs, np.ndarray | Mapping):
+        raise ValueError("inputs must be a list of paths, waveforms or mappings; put a single one into a list")

@@ -47,6 +47,7 @@ REQUEST_ID = re.compile(r"^\[request id: <id_unknown>\] ")
 DEAD_MODEL = re.compile(r"[Ss]tub process '[^']*' is not healthy")
 GONE_MODEL = re.compile(r"unknown model: '[^']*'")
 LOST_REGION = re.compile(r"unable to find shared memory region", re.IGNORECASE)
+DECOUPLED = "decoupled transaction policy"  # of a model that answers as often as it likes, asked for one answer
 RESTRICTED = re.compile(r"(protocol|API) is restricted, expecting header", re.IGNORECASE)
 
 
@@ -98,6 +99,8 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
         return _timeout(endpoint, task, timeout_s)
     if RESTRICTED.search(message) or status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return _locked(endpoint, task, message)
+    if DECOUPLED in message:
+        return InputError(f"{endpoint}: {task}: it answers many times to one request; ask it with Client.infer_stream")
     busy: ServerBusyError | None = None
     if DEAD_MODEL.search(message):
         busy = ServerBusyError(

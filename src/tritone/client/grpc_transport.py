@@ -1,5 +1,6 @@
 """Talking to Triton by gRPC: many requests at once on one channel, without a thread per request."""
 
+from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from threading import Thread
@@ -23,6 +24,7 @@ Answer = TypeVar("Answer")
 
 CLOSE_TIMEOUT_S = 5.0
 RETRY_AFTER = "retry-after-ms"  # trailing metadata: when the server expects to have room
+WITH_STATUS = ("triton_grpc_error", "true")  # metadata: errors of answers have a status, as those of single requests
 FIELDS: dict[type, str] = {
     str: "string_param",
     bool: "bool_param",
@@ -95,6 +97,21 @@ class GrpcTransport:
             raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         pending.call.add_done_callback(finish)
         return pending
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        task, metadata = f"model '{call.model}'", (*self._metadata, *call.headers.items(), WITH_STATUS)
+        told: Any = None
+        try:
+            told = self._stub.ModelStreamInfer(iter([message_of(call)]), timeout=call.timeout_s, metadata=metadata)
+            for answer in told:
+                if answer.error_message:  # of a server or proxy that knows no `WITH_STATUS`
+                    raise explain(Refusal("", answer.error_message), self._endpoint, task, call.timeout_s)
+                yield call.read(GrpcReply(answer.infer_response), self._endpoint)
+        except (grpc.RpcError, ValueError) as error:
+            raise explained(error, self._endpoint, task, call.timeout_s) from error
+        finally:
+            if told is not None:
+                told.cancel()
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
         task = f"read the statistics of model '{model}'" if model else "list the models"

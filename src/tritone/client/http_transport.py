@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,7 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.http_message import JSON_LENGTH, HttpReply, inference_request
 from tritone.client.transport import Call
-from tritone.errors import OperatorError, ServerUnreachableError
+from tritone.errors import InputError, OperatorError, ServerUnreachableError
 from tritone.net.http_client import HttpAnswer, HttpConnections
 from tritone.net.loop_thread import LoopThread
 
@@ -74,6 +74,12 @@ class HttpTransport:
         path, headers, body = inference_request(call)
         answer = await self._services.ask("POST", path, body, headers, timeout_s=call.timeout_s)
         return read_reply(call, answer, self._endpoint)
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        raise InputError(
+            f"{self._endpoint}: model '{call.model}' answers many times, which Triton's HTTP has only as JSON text "
+            "(/generate_stream); use its gRPC port: grpc://HOST:8001"
+        )
 
     def _ask(self, method: str, path: str, task: str, timeout_s: float, body: bytes = b"") -> HttpAnswer:
         asking = partial(self._services.ask, method, path, body, timeout_s=timeout_s)

@@ -49,6 +49,7 @@ class ModelInfo:
     max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
+    searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
@@ -169,6 +170,7 @@ class ModelInfo:
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
+            searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
@@ -202,7 +204,7 @@ def choose(
                 return model
             if model.name == name and kind is not None:
                 raise InputError(
-                    f"{endpoint}: model '{name}' is not {_called(kind)} but {_called(model.kind)}. "
+                    f"{endpoint}: model '{name}' is not {_called(kind)} but {_seen(model)}. "
                     f"Ready {wanted}: {_names(models, kind)}"
                 )
         why = f" ({reason})" if reason else ""
@@ -218,6 +220,13 @@ def choose(
 
 def _called(kind: Kind) -> str:
     return FOR.get(kind, kind)
+
+
+def _seen(model: ModelInfo) -> str:
+    if model.kind != "other":
+        return _called(model.kind)
+    taken, made = (", ".join(each) or "nothing" for each in (model.inputs, model.outputs))
+    return f"for other tensors: it takes {taken} and returns {made}, by Client.infer"
 
 
 def _names(models: Sequence[ModelInfo], kind: Kind | None) -> str:

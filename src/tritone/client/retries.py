@@ -7,7 +7,7 @@ may not: after a lost answer nobody knows what the server has heard (`ClientStre
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,6 +95,9 @@ class RetryingTransport:
         deadline = time.monotonic() + call.timeout_s
         first.add_done_callback(lambda done: self._finish(done, call, pending, 1, deadline))
         return pending
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        return self._transport.answers(call)  # once some are read, the others cannot be asked for alone
 
     def _finish(
         self, done: Future[Answer], call: Call[Answer], pending: _Pending[Answer], attempts: int, deadline: float

@@ -8,7 +8,7 @@ closed. Where it has no room for a tensor, the tensor travels with the message; 
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -84,6 +84,9 @@ class SharedMemoryTransport:
             raise
         pending.add_done_callback(lambda done: self._finish(done, placed))
         return pending
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        return self._transport.answers(call)  # its tensors would have to lie there until the last one
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
         return self._transport.statistics(model, timeout_s)

@@ -1,6 +1,6 @@
 """What both protocols offer the client: inference as a future, statistics, configuration and states of models."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -107,6 +107,10 @@ class Transport(Protocol):
 
     def infer(self, call: Call[Answer]) -> "Future[Answer]":
         """Send a request and return at once. Cancelling the future abandons the request."""
+        ...
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        """Send a request to a model that answers as often as it likes; each answer as it comes."""
         ...
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def join(
 
     Args:
         parts: at `sample_rate`, at least one.
-        noise: (samples,) float32 that is repeated as needed, at `options.snr_db`; None takes white noise.
+        noise: (samples,) float32 that is repeated as needed, at `snr_db` of the options; None takes white noise.
 
     Returns:
         (samples,) float32 in [-1, 1], and what is known of it.

@@ -7,6 +7,10 @@ from tritone.describe.samples import SampleRequest
 
 SCHEMA = "https://schema.getpostman.com/json/collection/v2.1.0/collection.json"
 HOST = "baseUrl"  # the variable
+NOTE = (
+    "Larger bodies are files in the folder {} beside this collection. newman finds them with --working-dir FOLDER, the "
+    "folder of this file; Postman in its working directory. Without them a server answers 400."
+)
 CHECKS = {
     True: [
         "pm.test('status 200', () => pm.response.to.have.status(200));",
@@ -21,7 +25,7 @@ def postman(requests: Sequence[SampleRequest], server: str, title: str, folder: 
     models = dict.fromkeys(each.model for each in requests)
     health = _item("ready", "GET", "/v2/health/ready", {}, None, CHECKS[False])
     return {
-        "info": {"name": title, "schema": SCHEMA},
+        "info": {"name": title, "schema": SCHEMA, "description": NOTE.format(folder)},
         "variable": [{"key": HOST, "value": server}],
         "item": [
             health,

@@ -11,7 +11,6 @@ is at most one speaker: speech of several at once is given to one of them.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -275,9 +274,7 @@ class SpeakerStream:
     def __enter__(self) -> "SpeakerStream":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def accept(self, samples: Waveform) -> list[Turn]:

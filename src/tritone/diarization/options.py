@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tritone.errors import InputError
-from tritone.search.fields import check_bounds, option
+from tritone.options.fields import check_bounds, option
 
 Method = Literal["agglomerative", "spectral"]
 MAX_SPEAKERS = 100

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from tritone.corpus.dataset import Utterance
@@ -112,9 +111,7 @@ class Journal:
     def __enter__(self) -> "Journal":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lines(self) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tritone.evaluate.spelling import spell_out
-from tritone.search.fields import option
+from tritone.options.fields import option
 
 Case = Literal["lower", "upper", "keep"]
 Punctuation = Literal["remove", "keep"]

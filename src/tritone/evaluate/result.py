@@ -311,7 +311,7 @@ class Report:
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields.get("kind") != KIND:
-                raise InputError(f"{path} is not a result of `tritone evaluate --json`")
+                raise InputError(f"{path} is not a result of `tritone evaluate --report`")
             if fields["schema"] != SCHEMA:
                 raise InputError(f"{path} has schema {fields['schema']}, this Tritone reads {SCHEMA}; evaluate again")
             if normalization is None:
@@ -325,7 +325,7 @@ class Report:
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"{path} is not a result of `tritone evaluate --json` ({error!r})") from error
+            raise InputError(f"{path} is not a result of `tritone evaluate --report` ({error!r})") from error
 
 
 def finite(value: float) -> float | None:

@@ -14,7 +14,7 @@ LENGTHS = (1, 3, 6, 11, 21, 51)  # words of the reference, where each class of l
 
 
 def figures(evaluation: Evaluation, title: str | None = None) -> Table:
-    """The figures of one system, a row each with what it rests on."""
+    """The figures of one system, a row each with its details."""
     score = evaluation.score
     rows: list[dict[str, Cell]] = []
 
@@ -52,7 +52,7 @@ def figures(evaluation: Evaluation, title: str | None = None) -> Table:
     if not streaming and median is not None and slow is not None:
         add("latency p50", f"{1000 * median:.0f} ms", f"p95 {1000 * slow:.0f} ms, from handing audio over to its text")
     _add_streaming(evaluation, add)
-    columns = [Column("figure", "figure"), Column("value", "value", align="right"), Column("detail", "rests on")]
+    columns = [Column("figure", "figure"), Column("value", "value", align="right"), Column("detail", "details")]
     note = f"Counted after normalisation: {evaluation.normalization.summary()}."
     if streaming and not evaluation.paced:
         note += " Times of streams are worked out from those that answers took: they were not played in real time."
@@ -89,7 +89,8 @@ def comparison(compared: Comparison) -> Table:
             }
         stability = evaluation.stability
         if stability is not None:
-            row["final_ms"] = _milliseconds(percentile(stability.finals_s, 95))
+            final_s = percentile(stability.finals_s, 95)
+            row["final_ms"] = None if final_s is None else 1000 * final_s
             row["unstable"] = stability.unstable_ratio
         rows.append(row)
     columns = [
@@ -108,7 +109,7 @@ def comparison(compared: Comparison) -> Table:
         Column("changed", "other texts"),
         Column("failed", "failed"),
         Column("rtfx", "RTFx", digits=1),
-        Column("concurrency", "at", align="right"),
+        Column("concurrency", "concurrency", align="right"),
         Column("final_ms", "final p95", digits=0, unit="ms"),
         Column("unstable", "unstable", digits=3),
     ]
@@ -118,7 +119,7 @@ def comparison(compared: Comparison) -> Table:
     note = (
         f"Δ: against {baseline.name}, on {len(first.rows)} utterances and {words.reference_length} words; p: how "
         "probable such a difference is by chance if both are equally good; other texts: utterances with another text "
-        f"than the baseline's; at: concurrency.{left_out}"
+        f"than the baseline's.{left_out}"
     )
     return Table("Against the baseline", columns, rows, note=note).without_empty()
 
@@ -238,7 +239,3 @@ def _confusion(found: Confusion) -> dict[str, Cell]:
         "hypothesis": found.hypothesis or None,
         "times": found.times,
     }
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds

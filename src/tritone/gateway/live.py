@@ -12,7 +12,6 @@ import asyncio
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -165,9 +164,7 @@ class Live:
     async def __aenter__(self) -> "Live":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _require_open(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.net.limits import GatewayLimits, Tls
+from tritone.options.fields import option
 
 DEFAULT_PORT = 9000
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
@@ -21,52 +22,36 @@ class GatewayOptions:
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
     """
 
-    triton: str = field(
-        default="http://localhost:8000",
-        metadata={
-            "help": "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
-            "metavar": "URL",
-        },
+    triton: str = option(
+        "http://localhost:8000",
+        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
+        name="url",
+        metavar="URL",
     )
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
-    port: int = field(default=DEFAULT_PORT, metadata={"help": "Port of HTTP and WebSockets; 0: any that is free."})
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    port: int = option(DEFAULT_PORT, "Port of HTTP and WebSockets; 0: any that is free.")
     ports: Mapping[str, int] = field(default_factory=dict)
-    model: str = field(default="", metadata={"help": "Model for whole recordings; not needed if there is only one."})
-    stream_model: str = field(
-        default="",
-        metadata={
-            "help": "Model for live streams; not needed if there is only one. One for whole recordings will do: it "
-            "writes each utterance at its end."
-        },
+    model: str = option("", "Model for whole recordings; not needed if there is only one.")
+    stream_model: str = option(
+        "",
+        "Model for live streams; not needed if there is only one. One for whole recordings will do: it "
+        "writes each utterance at its end.",
     )
-    vad_model: str = field(default="", metadata={"help": "Model that finds speech in live streams."})
-    chunk_ms: float = field(default=160.0, metadata={"help": "Audio of a live stream that is sent at a time, in ms."})
-    ping_s: float = field(
-        default=10.0,
-        metadata={
-            "help": "Seconds between pings of WebSockets, and for their answer; clients without one are given up."
-        },
+    vad_model: str = option("", "Model that finds speech in live streams.")
+    chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
+    ping_s: float = option(
+        10.0, "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."
     )
-    drain_s: float = field(
-        default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
-    )
+    drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    keys: Path | None = field(
-        default=None,
-        metadata={"help": "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."},
+    keys: Path | None = option(
+        None, "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."
     )
-    access_log: bool = field(
-        default=True, metadata={"help": "Write a line for each request to stderr, without audio or text."}
-    )
-    metrics_port: int | None = field(
-        default=None, metadata={"help": "Port of metrics and health; if not given, metrics are on --port, too."}
-    )
-    page: bool = field(default=True, metadata={"help": "Serve the page for people at /."})
-    traces: str = field(
-        default="",
-        metadata={"help": "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", "metavar": "URL"},
-    )
+    access_log: bool = option(True, "Write a line for each request to stderr, without audio or text.")
+    metrics_port: int | None = option(None, "Port of metrics and health; if not given, metrics are on --port, too.")
+    page: bool = option(True, "Serve the page for people at /.")
+    traces: str = option("", "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", metavar="URL")
     tls: Tls | None = None
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 

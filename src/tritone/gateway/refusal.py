@@ -48,6 +48,7 @@ CODES = {
     401: "unauthorized",
     403: "forbidden",
     404: "not_found",
+    405: "method_not_allowed",
     408: "too_slow",
     413: "too_large",
     415: "unsupported_format",
@@ -136,7 +137,8 @@ def _answer(error: BaseException) -> ErrorAnswer:
         )
         message = "the gateway's disk has no room for this recording now; try again later, or send a shorter one"
         return ErrorAnswer(status=507, code=CODES[507], message=message, retry_after_s=FULL_AGAIN_S)
-    LOG.log(logging.WARNING if isinstance(error, RetryError) else logging.ERROR, "%s", error, exc_info=_trace(error))
+    level = logging.WARNING if isinstance(error, RetryError) else logging.ERROR
+    LOG.log(level, "%s", error, exc_info=None if isinstance(error, TritoneError) else error)
     if isinstance(error, RetryError):
         status, code, message = _now(error)
         return ErrorAnswer(status=status, code=code, message=message, retry_after_s=error.retry_after_s)
@@ -158,7 +160,3 @@ def _now(error: RetryError) -> tuple[int, str, str]:
     if isinstance(error, ServerUnreachableError):
         return 502, "unreachable", "the speech server does not answer; try again later"
     return 503, "unavailable", "the speech service could not take this now; try again later"
-
-
-def _trace(error: BaseException) -> BaseException | None:
-    return None if isinstance(error, TritoneError) else error

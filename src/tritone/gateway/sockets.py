@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
@@ -95,34 +96,32 @@ class Socket:
                     await asyncio.sleep(0)
 
 
-Talk = Callable[[Socket], Awaitable[None]]
+Talk = Callable[["Gateway", Socket], Awaitable[None]]
+Complain = Callable[[ErrorAnswer], Mapping[str, Any]]
 
 
-async def converse(
-    websocket: WebSocket,
-    gateway: "Gateway",
-    door: str,
-    talk: Talk,
-    complain: Callable[[ErrorAnswer], Mapping[str, Any]],
-) -> None:
-    """Let a client in, talk with it, and leave it.
+def conversations(gateway: "Gateway", path: str, door: str, talk: Talk, complain: Complain) -> WebSocketRoute:
+    """The route on which clients of a protocol are let in, talked with, and left.
 
     Args:
         door: the protocol's name, for metrics.
-        talk: holds the conversation; it is cancelled where the client is gone.
+        talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
     """
-    caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
-    with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-        await websocket.accept(subprotocol=_subprotocol(websocket))
-        await _hold(websocket, Socket(websocket, caller), talk, complain)
+
+    async def answer(websocket: WebSocket) -> None:
+        caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
+        with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
+            await websocket.accept(subprotocol=_subprotocol(websocket))
+            socket = Socket(websocket, caller)
+            await _hold(websocket, socket, talk(gateway, socket), complain)
+
+    return WebSocketRoute(path, answer)
 
 
-async def _hold(
-    websocket: WebSocket, socket: Socket, talk: Talk, complain: Callable[[ErrorAnswer], Mapping[str, Any]]
-) -> None:
+async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
     reader = asyncio.ensure_future(socket.read())
-    work = asyncio.ensure_future(talk(socket))
+    work = asyncio.ensure_future(conversation)
     try:
         await asyncio.wait((reader, work, socket.stuck), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():

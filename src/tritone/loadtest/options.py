@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
+from tritone.options.fields import check_bounds, option
 
+TENSORS = "tensors"  # the `output` of targets and measurements of models that are not speech
 MAX_PROCESSES = 16
 LEAST_TICK_S = 0.1  # between reports, unless `tick_s` is less
 WINDOWS_LONGER = 5.0  # times its length that a window with few requests may last
@@ -15,22 +17,15 @@ WINDOWS_LONGER = 5.0  # times its length that a window with few requests may las
 class WindowPlan:
     """How long is measured: a warm-up, then windows until the last ones agree."""
 
-    warmup_s: float = field(default=2.0, metadata={"help": "Warm-up before each point, in seconds.", "min": 0})
+    warmup_s: float = option(2.0, "Warm-up before each point, in seconds.", least=0)
     warmup_requests: int = 1  # that must have come back, too
-    window_s: float = field(default=3.0, metadata={"help": "Length of a window of measurement, in seconds."})
+    window_s: float = option(3.0, "Length of a window of measurement, in seconds.", flags=("--measure-s",))
     max_window_s: float | None = None  # of a window with fewer than `min_requests`; None is five times `window_s`
     min_requests: int = 50
     stable_windows: int = 3  # in a row that must agree, or all if there are fewer
-    max_windows: int = field(
-        default=10, metadata={"help": "Most windows of a point before it counts as unstable.", "min": 1}
-    )
-    tolerance: float = field(
-        default=0.10,
-        metadata={
-            "help": "Largest deviation of stable windows from their mean, in percent.",
-            "flags": ["--stability"],
-            "percent": True,
-        },
+    max_windows: int = option(10, "Most windows of a point before it counts as unstable.", least=1)
+    tolerance: float = option(
+        0.10, "Largest deviation of stable windows from their mean, in percent.", flags=("--stability",), percent=True
     )
     judge_throughput: bool = True  # whether they must agree in throughput too, which arrivals drawn by chance do not
 
@@ -40,9 +35,9 @@ class WindowPlan:
                 "warmup_s must not be negative and window_s must be above 0 and at most max_window_s, got "
                 f"{self.warmup_s}, {self.window_s} and {self.longest_s}"
             )
-        for name in ("stable_windows", "max_windows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_bounds(self)
+        if self.stable_windows < 1:
+            raise ValueError(f"stable_windows must be at least 1, got {self.stable_windows}")
         if not 0 < self.tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}")
 
@@ -62,14 +57,10 @@ class LoadOptions:
     """How a load test is done, of whole utterances or of streams."""
 
     windows: WindowPlan = field(default_factory=WindowPlan)
-    timeout_s: float = field(default=60.0, metadata={"help": "Limit of one request, in seconds."})
-    processes: int | None = field(
-        default=None, metadata={"help": "Processes of the generator; chosen by load and cores if not given."}
-    )
-    seed: int = field(default=0, metadata={"help": "Seed of everything random: lengths, files, arrivals.", "min": 0})
-    metrics_url: str | None = field(
-        default=None, metadata={"help": "The server's Prometheus metrics; port 8002 is tried if not given."}
-    )
+    timeout_s: float = option(60.0, "Limit of one request, in seconds.")
+    processes: int | None = option(None, "Processes of the generator; chosen by load and cores if not given.")
+    seed: int = option(0, "Seed of everything random: lengths, files, arrivals.", least=0)
+    metrics_url: str | None = option(None, "The server's Prometheus metrics; port 8002 is tried if not given.")
     # Of texts and references, for the word error rate.
     normalization: Normalization = field(
         default_factory=Normalization,
@@ -82,7 +73,7 @@ class LoadOptions:
         },
     )
     batch_size: int = 1  # utterances in one request, padded to the longest
-    chunk_ms: float = field(default=DEFAULT_CHUNK_MS, metadata={"help": "Of streams: audio sent at a time.", "min": 1})
+    chunk_ms: float = option(DEFAULT_CHUNK_MS, "Of streams: audio sent at a time, in ms.", least=1)
     # Starts of streams are spread evenly over this time, each at random in its part, so that chunks and ends come
     # evenly; None is the mean length of the audio, at least 5 chunks and at most 10 s.
     start_spread_s: float | None = None
@@ -94,7 +85,8 @@ class LoadOptions:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
         if self.processes is not None and not 1 <= self.processes <= 256:
             raise ValueError(f"processes must be 1 to 256, got {self.processes}")
-        for name in ("timeout_s", "tick_s", "chunk_ms"):
+        check_bounds(self)
+        for name in ("timeout_s", "tick_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("drain_s", "start_spread_s"):

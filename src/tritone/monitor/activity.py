@@ -80,7 +80,9 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
         if after.max_batch_sizes.get(name):
             known["fill"] = side.mean_batch / after.max_batch_sizes[name]
     if side.audio_s is not None:
-        known |= {"audio_rate": side.audio_s / seconds, "padding": side.padding_waste}
+        known["padding"] = side.padding_waste
+        if look.audio_s:  # a model that never heard any may take none
+            known["audio_rate"] = side.audio_s / seconds
     for field, gauge in (("streams", STREAMS), ("waiting", PENDING)):
         if gauge in gauges:
             known[field] = int(gauges[gauge])

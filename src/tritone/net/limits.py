@@ -1,8 +1,10 @@
 """Limits that no client of the proxy or the gateway may exceed, how slowly bodies may come, and the files of TLS."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from tritone.options.fields import option
 
 MEGABYTE = 1 << 20
 
@@ -65,23 +67,19 @@ class GatewayLimits(_Positive):
     """Limits of the gateway, in the units of its options. Each refusal names the one that was met; those of a key come
     on top."""
 
-    max_body_mb: float = field(default=512, metadata={"help": "Largest request body, in MB."})
-    max_message_kb: float = field(default=1024, metadata={"help": "Largest message of a WebSocket, in KB."})
-    max_audio_s: float = field(default=4 * 3600, metadata={"help": "Longest recording, in seconds."})
-    max_stream_s: float = field(default=4 * 3600, metadata={"help": "Longest audio of a live stream, in seconds."})
-    max_streams: int = field(default=2048, metadata={"help": "Live streams open at once."})
-    max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
-    request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
-    body_grace_s: float = field(
-        default=10, metadata={"help": "Seconds that a body which comes slower than --body-kb-s may take on top."}
-    )
-    body_kb_s: float = field(default=16, metadata={"help": "Least speed of a body, in KB a second."})
-    max_uploads: int = field(default=128, metadata={"help": "Bodies that one address may be sending at once."})
-    triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
-    second_pass_s: float = field(
-        default=10, metadata={"help": "Longest time of a segment's second pass, in seconds; then its first text stays."}
-    )
-    idle_s: float = field(default=60, metadata={"help": "A live stream without audio is ended after so many seconds."})
+    max_body_mb: float = option(512, "Largest request body, in MB.")
+    max_message_kb: float = option(1024, "Largest message of a WebSocket, in KB.")
+    max_audio_s: float = option(4 * 3600, "Longest recording, in seconds.")
+    max_stream_s: float = option(4 * 3600, "Longest audio of a live stream, in seconds.")
+    max_streams: int = option(2048, "Live streams open at once.")
+    max_requests: int = option(256, "Requests in flight at once.")
+    request_s: float = option(600, "Longest time of a request, in seconds.")
+    body_grace_s: float = option(10, "Seconds that a body which comes slower than --body-kb-s may take on top.")
+    body_kb_s: float = option(16, "Least speed of a body, in KB a second.")
+    max_uploads: int = option(128, "Bodies that one address may be sending at once.")
+    triton_s: float = option(60, "Longest time that Triton may take to answer, in seconds.")
+    second_pass_s: float = option(10, "Longest time of a segment's second pass, in seconds; then its first text stays.")
+    idle_s: float = option(60, "A live stream without audio is ended after so many seconds.")
 
     @property
     def max_body_bytes(self) -> int:

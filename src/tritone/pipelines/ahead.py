@@ -160,11 +160,8 @@ class Ahead:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def _name(self, code: str) -> str:
-        return f"{self._kind}.{code}"
-
     def _has(self, code: str) -> bool:
-        return self._kept is not None and self._kept.has(self._name(code))
+        return self._kept is not None and self._kept.has(f"{self._kind}.{code}")
 
     def _load(self, code: str) -> None:
         compile_search(self._kind, code)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritone.errors import InputError
-from tritone.search.fields import check_bounds, described, option, parse_parameters
+from tritone.options.fields import check_bounds, described, option, parse_parameters
 
 MAX_OVERLAP = 20  # windows that hear the same sample: that many times the work of the whole utterance
 

@@ -7,7 +7,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -70,9 +69,7 @@ class Stream(Generic[Answer]):
     def __enter__(self) -> "Stream[Answer]":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def accept(self, samples: npt.ArrayLike) -> Answer:

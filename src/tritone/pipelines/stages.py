@@ -185,7 +185,7 @@ class AcousticPipeline:
         self.runner.warm_up(sizes, run)
 
     def _compute(self, jobs: Sequence[Tensors]) -> list[Tensors | TritoneError]:
-        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
+        rows = [row for job in jobs for row in zip(job["features"], job["num_samples"].tolist(), strict=True)]
         found: list[Tensors] = [{} for _ in rows]
 
         def fill(batch: Batch) -> Filled:
@@ -368,10 +368,6 @@ def together(rows: Sequence[Array]) -> Array:
         place[: len(row)] = row
         place[len(row) :] = 0
     return block
-
-
-def _heard(job: Mapping[str, Array]) -> tuple[Array, list[int]]:
-    return job["features"], job["num_samples"].tolist()
 
 
 def _spans(jobs: Sequence[Any]) -> list[tuple[int, int]]:

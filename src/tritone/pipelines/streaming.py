@@ -11,7 +11,6 @@ from typing import Any
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError
 from tritone.pipelines.graphs.buckets import STEP_ROWS
-from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import Outputs
 from tritone.pipelines.graphs.samples import Index
@@ -20,7 +19,7 @@ from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
-from tritone.pipelines.streams import DEFAULT_CAPACITY, DEFAULT_MAX_BATCH, Step, StreamPipeline
+from tritone.pipelines.streams import Step, StreamPipeline
 from tritone.runtime.graph import Bucket, largest
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
@@ -48,47 +47,23 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         bundle: Bundle,
         *,
         placement: Placement = ON_CPU,
-        capacity: int = DEFAULT_CAPACITY,
-        max_batch: int = DEFAULT_MAX_BATCH,
-        chunk_size: int | None = None,
-        left_chunks: int | None = None,
-        max_history_s: float = DEFAULT_MAX_HISTORY_S,
         search: SearchSettings | None = None,
         endpoints: EndpointRules | None = None,
+        **sizes: Any,
     ) -> None:
         """Open the streaming graph of a bundle.
 
         Args:
-            bundle: an opened bundle.
-            placement: which graphs are run, and where.
-            capacity: how many streams may be open at once.
-            max_batch: how many streams one graph call may advance.
-            chunk_size: encoder frames of a step; None takes the manifest's. Small ones answer sooner, large ones hear
-                more of what follows.
-            left_chunks: past chunks that a step sees, 0 for none, -1 for all; None takes the manifest's.
-            max_history_s: the most that -1 stands for, in seconds; of a longer stream the oldest is forgotten.
+            bundle, placement, sizes: as of `StreamPipeline`, errors too.
             search: how to search in streams that ask for nothing else; by default greedily.
             endpoints: when an utterance in a stream ends and the next segment begins; None lets a stream be one
                 segment. Segments that will be rescored end after `MAX_RESCORED_S` seconds in any case.
 
         Raises:
-            BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
-                or does not fit its manifest, or that is for other chunk sizes or numbers of left chunks alone; or it
-                has no decoder to search with rescoring.
+            BundleError: the bundle has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
-            OperatorError: the device is not available.
-            ValueError: a number is out of its range.
         """
-        super().__init__(
-            bundle,
-            placement=placement,
-            capacity=capacity,
-            max_batch=max_batch,
-            chunk_size=chunk_size,
-            left_chunks=left_chunks,
-            max_history_s=max_history_s,
-            least_samples=bundle.manifest.features.frame_length,
-        )
+        super().__init__(bundle, placement=placement, least_samples=bundle.manifest.features.frame_length, **sizes)
         self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))

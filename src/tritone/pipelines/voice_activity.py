@@ -7,6 +7,7 @@ steps of streams                       ->  the segments that have ended, and the
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
 from tritone.pipelines.graphs.samples import Index
 from tritone.pipelines.isolation import prepared, values, with_options
-from tritone.pipelines.streams import DEFAULT_CAPACITY, DEFAULT_MAX_BATCH, Step, StreamPipeline
+from tritone.pipelines.streams import Step, StreamPipeline
 from tritone.runtime.graph import Array
 from tritone.search.activity import OF_RECORDINGS, ActivityOptions, SegmentTracker, segments_of
 
@@ -74,7 +75,7 @@ class VoiceActivityPipeline:
         self._block = round(min(BLOCK_S, self.runner.max_audio_s) * self.sample_rate)
         self._placement = placement
         self._lock = threading.Lock()
-        self._blocks: _ProbabilityStreams | None = None
+        self._blocks: VoiceActivityStreams | None = None
 
     def run(
         self, waveforms: Sequence[Samples], options: Sequence[ActivityOptions | None] | None = None
@@ -136,16 +137,24 @@ class VoiceActivityPipeline:
         with self._lock:
             if self._blocks is None:
                 frames = max(1, self._block // self._frame)
-                self._blocks = _ProbabilityStreams(self.bundle, self._placement, chunk_size=frames)
+                self._blocks = VoiceActivityStreams(
+                    self.bundle,
+                    placement=self._placement,
+                    capacity=BLOCK_ROWS,
+                    max_batch=BLOCK_ROWS,
+                    chunk_size=frames,
+                    options=ActivityOptions().for_streams(),
+                )
                 self._blocks.runner.work = self.work
             slots = [self._blocks.open() for _ in waveforms]
             try:
                 steps = [Step(slot, waveform, final=True) for slot, waveform in zip(slots, waveforms, strict=True)]
-                return self._blocks.advance(steps)
+                found = self._blocks.advance(steps)
             except BaseException:
                 for slot in slots:
                     self._blocks.close(slot)
                 raise
+        return [each.probabilities for each in found if each.probabilities is not None]
 
     def _activity(self, probabilities: Array, num_samples: int, options: ActivityOptions) -> SpeechActivity:
         found = segments_of(
@@ -184,26 +193,16 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
         self,
         bundle: Bundle,
         *,
-        placement: Placement = ON_CPU,
-        capacity: int = DEFAULT_CAPACITY,
-        max_batch: int = DEFAULT_MAX_BATCH,
-        chunk_size: int | None = None,
         options: ActivityOptions | None = None,
+        **sizes: Any,
     ) -> None:
         """Open the streaming graph of a bundle.
 
         Args:
-            placement, capacity, max_batch, chunk_size: as of `StreamPipeline`, errors too.
             options: how segments are found in streams that ask for nothing else.
+            sizes: as of `StreamPipeline`, its placement too; and errors.
         """
-        super().__init__(
-            bundle,
-            placement=placement,
-            capacity=capacity,
-            max_batch=max_batch,
-            chunk_size=chunk_size,
-            least_samples=1,
-        )
+        super().__init__(bundle, least_samples=1, **sizes)
         self._options = options or ActivityOptions()
         self._frame = frame_samples(bundle)
         self._make_room()
@@ -253,36 +252,3 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
                 )
             )
         return answers
-
-
-class _ProbabilityStreams(StreamPipeline[list[Array], ActivityOptions, Array]):
-    """Long recordings block by block; the answer to a final step is all probabilities of its stream."""
-
-    options = ActivityOptions()
-
-    def __init__(self, bundle: Bundle, placement: Placement, *, chunk_size: int) -> None:
-        super().__init__(
-            bundle,
-            placement=placement,
-            capacity=BLOCK_ROWS,
-            max_batch=BLOCK_ROWS,
-            chunk_size=chunk_size,
-            least_samples=1,
-        )
-        self._make_room()
-
-    def check(self, options: ActivityOptions | None) -> ActivityOptions:
-        return options or self.options
-
-    def _begun(self, options: ActivityOptions) -> list[Array]:
-        return []
-
-    def _outputs(self, streams: Sequence[list[Array]]) -> Sequence[str]:
-        return OUTPUTS
-
-    def _take(self, slots: Index, streams: Sequence[list[Array]], outputs: Outputs) -> None:
-        for stream, row, count in zip(streams, outputs["probabilities"], outputs["num_frames"], strict=True):
-            stream.append(row[:count].copy())
-
-    def _answers(self, streams: Sequence[list[Array]], steps: Sequence[Step]) -> list[Array]:
-        return [np.concatenate(stream) for stream in streams]

@@ -194,8 +194,8 @@ def _check_versions(model: ModelFolder, folder: Path) -> None:
     if missing := [each for each in model.config.version_policy.specific.versions if each not in there]:
         raise OperatorError(
             f"{model.name}: --version-policy names version {', '.join(map(str, missing))}, but there "
-            f"{'is' if len(there) == 1 else 'are'} {', '.join(map(str, there))}. Build the others first (--version N), "
-            "or choose latest:N or all."
+            f"{'is' if len(there) == 1 else 'are'} {', '.join(map(str, there))}. Build the others first "
+            "(--model-version N), or choose latest:N or all."
         )
 
 

@@ -17,13 +17,13 @@ from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelPara
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
+from tritone.options.fields import option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
-from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances
-from tritone.search.fields import option
+from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -61,7 +61,14 @@ class ModelOptions(ModelParameters):
     Times are in the unit that the name says. A limit of the queue has a cost (see `dynamic_batching`).
     """
 
-    instances: int = option(AUTO, "Model processes (on each GPU); auto: what suits the device.", auto=True)
+    instances: int | str = option(  # text where GPUs have different numbers
+        AUTO,
+        "Model processes (on each GPU), and where: 2, 2@cpu, 2@gpu, 2@0,1 or 1@0,2@1,2 for GPUs by their indices; "
+        "auto: what suits the device.",
+        auto=True,
+        read=read_count,
+        metavar="COUNT[@PLACE]",
+    )
     device: Device = option("cpu", "Where the models run.")
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
     runtime: str = option(
@@ -104,12 +111,13 @@ class ModelOptions(ModelParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._place()
         usual = asdict(USUAL.get(self.device, USUAL["cpu"]))
         chosen = [name for name in usual if getattr(self, name) == AUTO]
         for name in chosen:
             object.__setattr__(self, name, usual[name])
         object.__setattr__(self, "left_open", (*self.left_open, *chosen))
-        for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
+        for name in ("max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms", "memory_mb", "max_queued_s"):
@@ -126,6 +134,18 @@ class ModelOptions(ModelParameters):
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
 
+    def _place(self) -> None:
+        """Take device and GPUs from `instances`, where they say where they are."""
+        if not isinstance(self.instances, str):
+            return
+        told = Instances.parse(self.instances, Instances(1, self.device, self.gpus))
+        if (self.gpus and self.gpus != told.all_gpus) or (self.device == "gpu" and told.device == "cpu"):
+            place = f"gpus {','.join(map(str, self.gpus))}" if self.gpus else f"device {self.device}"
+            raise ValueError(f"instances {self.instances} and {place} are of different places; give one of them")
+        found = {"instances": str(told) if told.others else told.count, "device": told.device, "gpus": told.all_gpus}
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
     def for_streams(self, bundle: Bundle) -> "ModelOptions":
         """The same options, those that were left open as they suit the streams of a bundle."""
         streaming = bundle.manifest.streaming
@@ -137,6 +157,16 @@ class ModelOptions(ModelParameters):
             each = max(1, streaming.state_bytes(streaming.chunk_size * max(0, left_chunks)))
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
         return replace(self, **suited, left_open=())
+
+    def for_texts(self, bundle: Bundle) -> "ModelOptions":
+        """The same options, those that were left open as they suit a decoder whose texts are written on the device.
+
+        One process has the caches of all windows, and takes requests at any time.
+        """
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.whisper is None:
+            return self
+        runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
+        return replace(self, instances=1, left_open=()) if "torch" in runtimes else self
 
     @property
     def longest_s(self) -> float:
@@ -151,13 +181,14 @@ class ModelOptions(ModelParameters):
     @property
     def usual_instances(self) -> Instances:
         """How many processes, and where."""
+        if isinstance(self.instances, str):
+            return Instances.parse(self.instances, Instances())
         return Instances(self.instances, self.device, self.gpus)
 
     @property
     def streams_per_instance(self) -> int:
         """Stream slots of one instance, so that all of them together have at least `max_streams`."""
-        processes = self.instances * max(1, len(self.gpus))
-        return -(-self.max_streams // processes)
+        return -(-self.max_streams // self.usual_instances.processes)
 
 
 def model_config(
@@ -174,19 +205,21 @@ def model_config(
     """
     if mode == "streaming":
         options = options.for_streams(bundle)
+    options = options.for_texts(bundle)
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)
     audio = {each.name for each in inputs} - {PCM}
+    settings = settings_of(mode, options, kind, sample_rate=sample_rate, files=files)
     config = pb.ModelConfig(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
         input=[as_input(each) for each in inputs],
         output=[as_output(each) for each in kind.outputs(bundle)],
-        instance_group=[options.usual_instances.group()],
+        instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
+        parameters=parameters_of(replace(settings, searches=",".join(kind.searches(bundle))), kind),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))

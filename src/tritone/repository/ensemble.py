@@ -61,7 +61,7 @@ class EnsembleOptions:
         """Where a stage runs. The decoder is for the CPU unless something else is said."""
         usual = options.usual_instances
         if stage == "decoder" and usual.device == "gpu":
-            usual = Instances(usual.count * max(1, len(usual.gpus)))
+            usual = Instances(usual.processes)
         return self.stages.get(stage, usual)
 
 

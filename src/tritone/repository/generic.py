@@ -77,7 +77,7 @@ def generic(
         max_batch_size=rows,
         input=[_input(each, backend) for each in tensors.inputs],
         output=[_output(each, backend, place) for place, each in enumerate(tensors.outputs)],
-        instance_group=[_instances(told, options)],
+        instance_group=_instances(told, options),
         parameters=parameters_of(_settings(tensors, told, options) if backend is None else Settings(kind=GENERIC)),
     )
     extra: dict[str, bytes] = {}
@@ -211,17 +211,17 @@ def _with_reshape(found: Any, tensor: GenericTensor, backend: NativeBackend | No
     return found
 
 
-def _instances(serving: Serving, options: ModelOptions) -> Any:
+def _instances(serving: Serving, options: ModelOptions) -> list[Any]:
     usual = Instances(1, options.device, options.gpus)
     if "instances" not in options.left_open:
         usual = options.usual_instances
-    group = (Instances.parse(serving.instances, usual) if serving.instances else usual).group()
-    if serving.resources or serving.resource_priority:
+    groups = (Instances.parse(serving.instances, usual) if serving.instances else usual).groups()
+    for group in groups if serving.resources or serving.resource_priority else ():
         for each in serving.resources or ():
             resource = {"name": each.name, "count": each.count, "global": each.everywhere}
             group.rate_limiter.resources.append(pb.ModelRateLimiter.Resource(**resource))
         group.rate_limiter.priority = serving.resource_priority or 0
-    return group
+    return groups
 
 
 def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Settings:

@@ -2,10 +2,11 @@
 
 "2"      two where models run by default        "4@0,1"   four on each of the GPUs 0 and 1
 "2@cpu"  two on the CPU                         "1@gpu"   one on every GPU
+"1@0,2@1,2"  one on the GPU 0, two on each of the GPUs 1 and 2
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -49,15 +50,20 @@ STREAMS_ON_GPU = Usual(instances=6, max_batch_size=256, queue_delay_ms=5.0, max_
 STREAM_BYTES = 8 * 10**9
 
 WRITTEN = re.compile(r"(?P<count>\d{1,4})(@(?P<place>cpu|gpu|\d{1,4}(,\d{1,4})*))?")
+NEXT = re.compile(r",(?=\d+@)")  # a comma before COUNT@ begins what others have, one before a number alone does not
 
 
 @dataclass(frozen=True)
 class Instances:
-    """`count` processes on the CPU, or on each GPU of `gpus`; without any of those, on each that Triton sees."""
+    """`count` processes on the CPU, or on each GPU of `gpus`; without any of those, on each that Triton sees.
+
+    `others`: further ones, each on GPUs of its own.
+    """
 
     count: int = 1
     device: Device = "cpu"
     gpus: tuple[int, ...] = ()
+    others: tuple["Instances", ...] = ()
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -66,21 +72,42 @@ class Instances:
             raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
         if self.device == "cpu" and self.gpus:
             raise ValueError(f"gpus {self.gpus} are named, but the device is cpu")
-        if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
-            raise ValueError(f"gpus must be different indices from 0, got {self.gpus}")
+        if self.others and not all(each.gpus for each in (self, *self.others)):
+            raise ValueError(f"only GPUs by their indices can have different numbers of instances, got {self}")
+        gpus = self.all_gpus
+        if len(set(gpus)) < len(gpus) or any(gpu < 0 for gpu in gpus):
+            raise ValueError(f"gpus must be different indices from 0, got {gpus}")
+
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        place = ",".join(map(str, self.gpus)) or self.device
+        return ",".join([f"{self.count}@{place}", *map(str, self.others)])
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """The GPUs that are named."""
+        return self.gpus + tuple(gpu for each in self.others for gpu in each.gpus)
+
+    @property
+    def processes(self) -> int:
+        """How many there are in all; of those on every GPU, on each."""
+        return self.count * max(1, len(self.gpus)) + sum(each.processes for each in self.others)
 
     @classmethod
     def parse(cls, text: str, usual: "Instances") -> "Instances":
-        """Read COUNT, COUNT@cpu, COUNT@gpu or COUNT@GPU,GPU; `usual` says where a number alone is meant to be.
+        """Read COUNT, COUNT@cpu, COUNT@gpu, COUNT@GPU,GPU, or several of the last; `usual`: where a number alone is.
 
         Raises:
             ValueError: it is none of these; the message shows what would be.
         """
+        first, *others = NEXT.split(text.strip())
+        if others:
+            return replace(cls.parse(first, usual), others=tuple(cls.parse(each, usual) for each in others))
         match = WRITTEN.fullmatch(text.strip())
         if match is None:
             raise ValueError(
-                f"{text!r} does not say how many instances are to be where: write COUNT, COUNT@cpu, COUNT@gpu, or "
-                "COUNT@0,1 for GPUs by their indices"
+                f"{text!r} does not say how many instances are to be where: write COUNT, COUNT@cpu, COUNT@gpu, "
+                "COUNT@0,1 for GPUs by their indices, or several such: 1@0,2@1,2"
             )
         count, place = int(match["count"]), match["place"]
         if place is None:
@@ -89,9 +116,20 @@ class Instances:
             return cls(count, place)  # type: ignore[arg-type]  # just compared
         return cls(count, "gpu", tuple(int(index) for index in place.split(",")))
 
-    def group(self) -> Any:
+    def groups(self) -> list[Any]:
         """The same as Triton wants it."""
         if self.device == "cpu":
-            return pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_CPU)
+            return [pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_CPU)]
         # Without `gpus` Triton puts instances on every GPU that it sees.
-        return pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_GPU, gpus=self.gpus)
+        own = pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_GPU, gpus=self.gpus)
+        return [own, *(group for each in self.others for group in each.groups())]
+
+
+def read_count(text: str) -> int | str:
+    """A number of instances alone, or text that also says where.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    Instances.parse(text, Instances())
+    return int(text) if text.strip().isdigit() else text.strip()

@@ -54,8 +54,8 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
         raise ValueError(
             f"{bundle.path}: max_audio_s is {asked:g}, for which a process of this model needs "
             f"{needed_bytes(memory, asked + tail_s) / MB:.0f} MB of memory. Its budget of {megabytes} MB is enough for "
-            f"{longest:g} s: build with --memory-mb {-(-needed_bytes(memory, asked + tail_s) // MB):.0f}, or with "
-            f"--max-audio-s {longest:g}."
+            f"{longest:g} s: build with --max-audio-s {longest:g} (clients and the gateway cut longer recordings, and "
+            f"join the texts), or with --memory-mb {-(-needed_bytes(memory, asked + tail_s) // MB):.0f}."
         )
     return options
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.options.fields import described
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.kinds.speech import SpeechKind
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
 from tritone.repository.config import PARTS, ModelOptions
-from tritone.search.fields import described
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
 FOLDER = "search"  # in the version folder
@@ -35,7 +35,7 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
     for name, what in FILES.items():
         path = getattr(options, name)
         if path and not Path(path).is_file():
-            raise OperatorError(f"there is no {what} {path}; give the path of a file to --{name}.")
+            raise OperatorError(f"there is no {what} {path}; give the path of a file to {MODEL_PARAMETERS[name].flag}.")
     if options.lm and options.hotwords and Path(options.lm).name == Path(options.hotwords).name:
         raise OperatorError(
             f"the language model and the hotwords file are both called {Path(options.lm).name}; rename one."
@@ -73,8 +73,10 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     if options.decoding and kind.options is not DecodingOptions:
         raise BundleError(f"{bundle.path} is {kind.noun}, and --decoding is for Whisper models; leave it out.")
     if (special := bundle.manifest.whisper) is not None:
-        if options.compile:
-            raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
+        if options.compile and not any(each.runtime == "torch" for each in bundle.artifacts("decoder")):
+            raise BundleError(
+                f"{bundle.path} is {kind.noun} without programs of torch, which nothing compiles; leave out --compile."
+            )
         try:
             check_options(read_decoding(options.decoding), special, len(bundle.vocabulary))
         except InputError as error:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tritone.bundle.manifest import RateLimit, Serving
+from tritone.options.fields import option
 from tritone.repository.config import ModelOptions
 from tritone.repository.instances import Instances
-from tritone.search.fields import option
 
 MAX_IDLE_S = 60.0
 
@@ -20,7 +20,9 @@ MAX_IDLE_S = 60.0
 class ServingOptions:
     """How a generic model is served; None leaves it as it is. Of `build` and of exports."""
 
-    version: int | None = option(None, "Generic: version folder to write; others of the model stay. Default: 1.")
+    version: int | None = option(
+        None, "Generic: version folder to write; others of the model stay. Default: 1.", flags=("--model-version",)
+    )
     version_policy: str | None = option(None, "Generic: versions to serve: latest:N, all, or specific:1,3.")
     timeout_action: str | None = option(
         None, "Generic: what happens to a request that waited too long: reject or delay."
@@ -56,7 +58,9 @@ class ServingOptions:
 class ExportServing(ServingOptions):
     """The same for exports, with what `build` has among its options for all models."""
 
-    instances: str | None = option(None, "Processes, and where: COUNT, COUNT@cpu, COUNT@gpu or COUNT@0,1.")
+    instances: str | None = option(
+        None, "Processes, and where: COUNT, COUNT@cpu, COUNT@gpu, COUNT@0,1 or several: 1@0,2@1,2."
+    )
     queue_delay_ms: float | None = option(None, "Longest wait for a batch to fill.")
     preferred_batch_sizes: str | None = option(None, "Batch sizes worth waiting for, like 8,16.")
     queue_limit: int | None = option(None, "Requests that may wait; further ones are refused.")
@@ -102,7 +106,7 @@ def merged(before: Serving | None, serving: ServingOptions, options: ModelOption
     told = serving.told()
     open_options = options.left_open
     if "instances" not in open_options:
-        told["instances"] = _written(options.usual_instances)
+        told["instances"] = str(options.usual_instances)
     if "queue_delay_ms" not in open_options:
         told["queue_delay_ms"] = options.queue_delay_ms
     if options.preferred_batch_sizes:
@@ -122,11 +126,6 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(f"{flag} takes numbers separated by commas, got {text!r}") from None
-
-
-def _written(instances: Instances) -> str:
-    place = ",".join(map(str, instances.gpus)) or instances.device
-    return f"{instances.count}@{place}"
 
 
 def _resource(text: str) -> RateLimit:

@@ -62,7 +62,7 @@ def features_config(
             pb.ModelOutput(name=FEATURES, data_type=pb.TYPE_FP32, dims=[-1, bundle.manifest.features.num_mel_bins]),
             pb.ModelOutput(name=NUM_SAMPLES, data_type=pb.TYPE_INT64, dims=[1]),
         ],
-        instance_group=[instances.group()],
+        instance_group=instances.groups(),
         dynamic_batching=dynamic_batching(options),
         model_warmup=[warmup(options, bundle.manifest.sample_rate)],
         parameters=parameters_of(settings),
@@ -89,7 +89,7 @@ def acoustic_config(
         # Not ragged: native backends batch what has one shape, and only features' maker knows what to pad them with.
         input=[pb.ModelInput(name=called[key], **_declared(spec)) for key, spec in signature.inputs.items()],
         output=[pb.ModelOutput(name=given[key], **_declared(signature.outputs[key])) for key in outputs],
-        instance_group=[instances.group()],
+        instance_group=instances.groups(),
         dynamic_batching=dynamic_batching(options),
         version_policy=pb.ModelVersionPolicy(latest=pb.ModelVersionPolicy.Latest(num_versions=1)),
     )
@@ -128,7 +128,7 @@ def decoder_config(
         max_batch_size=options.max_batch_size,
         input=[*(_taken(key, signature.outputs[key]) for key in handed), as_input(audio_inputs()[1])],
         output=outputs,
-        instance_group=[instances.group()],
+        instance_group=instances.groups(),
         # What one batch of the network gave comes at once: there is nothing to wait for.
         dynamic_batching=dynamic_batching(replace(options, queue_delay_ms=0.0)),
         parameters=parameters_of(replace(settings, stage="decoder")),

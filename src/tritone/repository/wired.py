@@ -109,7 +109,7 @@ def _models(name: str, part: Part, bundle: Bundle, options: ModelOptions) -> lis
     if part.instances is not None:
         place = Instances.parse(str(part.instances), options.usual_instances)
         left_open = tuple(name for name in options.left_open if name != "instances")
-        options = replace(options, instances=place.count, device=place.device, gpus=place.gpus, left_open=left_open)
+        options = replace(options, instances=str(place), device=place.device, gpus=place.all_gpus, left_open=left_open)
     kind = kind_of(bundle)
     mode = next((mode for mode in kind.encoders if mode in MODES), None)
     if mode is None:

@@ -4,8 +4,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from tritone.runtime.graph import Array, Graph, TensorSpec
+from tritone.runtime.graph import Array, Bucket, Graph, Slots, TensorSpec
+
+
+class HostGraph:
+    """What graphs on host arrays have in common; see `Graph`."""
+
+    widens = False
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """See `Graph.buckets_for`; nothing is compiled, any size will do."""
+        return ()
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """See `Graph.empty`."""
+        return np.empty(shape, dtype)
+
+    def slots(self: Graph, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
+        """See `Graph.slots`; the rows are kept in host memory."""
+        return HostSlots(self, states, capacity)
 
 
 class HostSlots:

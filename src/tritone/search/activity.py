@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from tritone.search.fields import check_bounds, described, option, parse_parameters
+from tritone.options.fields import check_bounds, described, option, parse_parameters
 
 THRESHOLD_GAP = 0.15  # by default speech ends this far below the probability that starts it
 LEAST_END_THRESHOLD = 0.01

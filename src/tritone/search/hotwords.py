@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, LanguageModelError
+from tritone.options.fields import read_number
 from tritone.paths import open_file, plain_text
-from tritone.search.fields import read_number
 
 MAX_HOTWORDS = 1000
 MAX_HOTWORD_LENGTH = 100  # characters

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from tritone.errors import InputError
+from tritone.options.fields import check_bounds, described, option, parse_parameters
 from tritone.search.endpoint import EndpointRules
-from tritone.search.fields import check_bounds, described, option, parse_parameters
 from tritone.search.hotwords import MAX_WEIGHT, check_hotwords, read_hotwords
 
 SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fast-beam"]
@@ -249,6 +249,7 @@ class SearchParameters(SearchFields):
         "Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.",
         values="a file, `*.yaml` and `*.yml` with a map as WeNet has it",
         metavar="FILE",
+        flags=("--hotwords-file",),
         modes=BEAM_MODES,
     )
     chunk_size: int | None = option(None, "Streaming: new frames in a step; the bundle's if not given.")

@@ -1,11 +1,13 @@
 """Options of a server: addresses, model control, time limits, logging. Their help is that of `tritone serve`."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.keys import HTTP_HEADER, new_key
+from tritone.options.fields import option
 from tritone.server.ports import free_ports
 
 LogLevel = Literal["error", "warning", "info", "verbose"]
@@ -19,34 +21,20 @@ LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 class ServerOptions:
     """Options of one server process."""
 
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
-    http_port: int = field(default=8000, metadata={"help": "Port of the HTTP service."})
-    grpc_port: int = field(default=8001, metadata={"help": "Port of the gRPC service."})
-    metrics_port: int = field(default=8002, metadata={"help": "Port of the metrics."})
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    http_port: int = option(8000, "Port of the HTTP service.")
+    grpc_port: int = option(8001, "Port of the gRPC service.")
+    metrics_port: int = option(8002, "Port of the metrics.")
     # Commas between names, as in "control,trace".
-    open: str = field(
-        default="",
-        metadata={"help": f"APIs that need no key, of {', '.join(DOORS)}; several with commas.", "metavar": "API"},
-    )
-    restart: bool = field(
-        default=True, metadata={"help": "Load a model again whose process ended, and restart a server that did."}
-    )
-    log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
+    open: str = option("", f"APIs that need no key, of {', '.join(DOORS)}; several with commas.", metavar="API")
+    restart: bool = option(True, "Load a model again whose process ended, and restart a server that did.")
+    log_level: LogLevel = option("warning", "How much Triton writes to stderr.")
     # From start to ready, model loading and warm-up included.
-    start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
-    mps: bool = field(
-        default=False,
-        metadata={"help": "Models on one GPU compute side by side, not in turns: CUDA's Multi-Process Service."},
-    )
-    overcommit: bool = field(
-        default=False, metadata={"help": "Start also if the models may need more memory than there is."}
-    )
-    cache_mb: int = field(
-        default=64, metadata={"help": "Memory of the response cache, in MB, where a model has been built with one."}
-    )
-    drain_s: int = field(
-        default=10, metadata={"help": "How long requests in flight and open streams may go on after SIGTERM."}
-    )
+    start_timeout_s: float = option(300.0, "Time limit for the models to be ready.")
+    mps: bool = option(False, "Models on one GPU compute side by side, not in turns: CUDA's Multi-Process Service.")
+    overcommit: bool = option(False, "Start also if the models may need more memory than there is.")
+    cache_mb: int = option(64, "Memory of the response cache, in MB, where a model has been built with one.")
+    drain_s: float = option(10.0, "How long requests in flight and open streams may go on after SIGTERM, in seconds.")
     stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
     extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are
     key: str = field(default_factory=new_key, repr=False)  # for the APIs that are not open
@@ -57,6 +45,8 @@ class ServerOptions:
                 raise ValueError(f"{name} port must be 1 to 65535, got {port}")
         if len(set(self.ports.values())) < len(self.ports):
             raise ValueError(f"the ports must differ, got {', '.join(f'{k} {v}' for k, v in self.ports.items())}")
+        if not 0 <= self.drain_s < math.inf:
+            raise ValueError(f"drain_s must be a number of at least 0, got {self.drain_s}")
         if not 1 <= self.cache_mb <= 2**20:
             raise ValueError(f"cache_mb must be 1 to {2**20}, got {self.cache_mb}")
         if self.log_level not in ("error", "warning", "info", "verbose"):
@@ -106,7 +96,7 @@ class ServerOptions:
             f"--log-warning={int(level >= 1)}",
             f"--log-info={int(level >= 2)}",
             f"--log-verbose={int(level >= 3)}",
-            f"--exit-timeout-secs={self.drain_s}",
+            f"--exit-timeout-secs={math.ceil(self.drain_s)}",
             *locks,
             *(("--model-control-mode=explicit", "--load-model=*") if self.has_control else ()),
             *_whole_paths(self.extra),

@@ -106,6 +106,7 @@ def _tried(config: Any, name: str, notes: list[str]) -> Any:
         return None
     if lacks_gpu:
         notes.append(f"{name} was loaded on the CPU, since there is no GPU here")
+    del changed.instance_group[1:]
     for group in changed.instance_group:
         group.count = 1
         if lacks_gpu:

@@ -108,11 +108,19 @@ def lists_of(folder: Path) -> list[Path]:
     Raises:
         InputError: it has none.
     """
-    whole = folder / "xvector.scp"
-    found = [whole] if whole.is_file() else sorted(folder.glob("xvector_[0-9]*.scp"))
-    if not found:
+    if not (found := _lists(folder)):
         raise InputError(f"{folder} has neither xvector.scp nor xvector_000.scp; name the .scp or the .ark")
     return found
+
+
+def has_lists(folder: Path) -> bool:
+    """Whether a folder is one of embeddings."""
+    return bool(_lists(folder))
+
+
+def _lists(folder: Path) -> list[Path]:
+    whole = folder / "xvector.scp"
+    return [whole] if whole.is_file() else sorted(folder.glob("xvector_[0-9]*.scp"))
 
 
 def some(names: Iterable[str], number: int = LISTED) -> str:

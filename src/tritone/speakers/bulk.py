@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -265,9 +264,7 @@ class _FailureList:
     def __enter__(self) -> "_FailureList":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         if not self.first:
             self.path.unlink(missing_ok=True)

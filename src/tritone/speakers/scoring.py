@@ -21,7 +21,7 @@ import numpy as np
 
 from tritone.bundle.npy import read_vector
 from tritone.errors import InputError
-from tritone.speakers.archive import Floats, Vectors, read_vectors, some
+from tritone.speakers.archive import Floats, Vectors, has_lists, read_vectors, some
 from tritone.speakers.score_file import Doubles, SideColumns, rounded
 from tritone.speakers.trials import Ints, Trials
 
@@ -31,6 +31,7 @@ DEFAULT_TOP_N = 100  # cohort speakers that AS-norm looks at; upstream's default
 BLOCK_CELLS = 1 << 22  # of a product of matrices, 16 MB
 GATHERED = 1 << 14  # trials whose vectors are put side by side at a time
 DENSE = 16  # products that cost as much as one trial whose two vectors are looked up
+MEAN = "mean_vec.npy"  # WeSpeaker's name of the file
 LEAST_DEVIATION = 1e-6  # of cohort scores; what is less may be rounding
 
 
@@ -211,10 +212,14 @@ def mean_is_subtracted(path: str | Path) -> bool:
 def read_mean(path: str | Path) -> Floats:
     """The mean to subtract, (dim,): a `.npy` that holds it, or that of all vectors which `read_vectors` finds there.
 
+    Of a folder without lists of vectors it is `mean_vec.npy`, as WeSpeaker writes it.
+
     Raises:
         InputError: nothing there, or neither.
     """
     path = Path(path)
+    if (path / MEAN).is_file() and not has_lists(path):
+        path /= MEAN
     if path.suffix == ".npy":
         return _read_npy(path)
     return read_vectors(path).matrix.mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -5,14 +5,11 @@ from pathlib import Path
 
 from tritone.storage.entry import Entry
 
-BLOCK = 2**20
-
 
 def sha256_of(path: Path) -> str:
     """The sha256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    _feed(digest, path)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fault_of(path: Path, entry: Entry, kept: str | None = None) -> str | None:
@@ -28,14 +25,9 @@ def fault_of(path: Path, entry: Entry, kept: str | None = None) -> str | None:
         if wanted is not None and wanted.lower() != seen:
             return f"its sha256 is {seen}, not {wanted}"
     if entry.git_blob is not None:
-        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        _feed(digest, path)
-        if digest.hexdigest() != entry.git_blob:
-            return f"its hash of git is {digest.hexdigest()}, not {entry.git_blob}"
+        with path.open("rb") as file:
+            named = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+            found = hashlib.file_digest(file, lambda: named).hexdigest()
+        if found != entry.git_blob:
+            return f"its hash of git is {found}, not {entry.git_blob}"
     return None
-
-
-def _feed(digest: "hashlib._Hash", path: Path) -> None:
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
-            digest.update(block)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from tritone.errors import InputError
-from tritone.search.fields import described, option, parse_parameters
+from tritone.options.fields import described, option, parse_parameters
 
 Rules = Literal["own", "nemo"]
 Profanity = Literal["keep", "mask", "remove"]

@@ -15,6 +15,8 @@ from generic_models import write_scaled
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError, OperatorError
 from tritone.families.generic.python import export_python
+from tritone.repository.build import build_repository
+from tritone.repository.config import ModelOptions
 
 STEPS = '''
 import json
@@ -120,6 +122,11 @@ def test_a_function_is_a_program_and_runs_only_where_it_is_asked_for(folder: Pat
     model = tritone.load_model(export(folder, "count").path)
     with pytest.raises(OperatorError, match="functions of Python run only where they are asked for: runtime python"):
         model.infer({"text": [["a"]]})
+
+
+def test_a_model_without_a_function_that_is_asked_for_one_is_built_by_itself(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="no function of Python: leave the runtime open for it, in a command of its"):
+        build_repository(["demo-asr"], tmp_path / "repository", options=ModelOptions(runtime="python"))
 
 
 def test_a_generator_is_decoupled(folder: Path) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from families.conftest import babble
 from families.hf_models import random_model, upstream_log_probs
 from tritone.families.export.fused import fused
+from tritone.families.export.precision import in_precision
 from tritone.families.hf.checkpoint import renamed
 from tritone.families.hf.config import parse_config
 from tritone.families.hf.features import Samples
@@ -120,7 +121,7 @@ def test_narrow_networks_compute_norms_and_softmax_in_float32_where_a_graph_has_
     graph = graph_of(model)
     waveform, lengths = torch.from_numpy(babble(8000, 1))[None], torch.tensor([8000])
     expected = graph(waveform, lengths)[0].exp()
-    narrow = graph.network.in_precision("fp16", explicit=True)
+    narrow = in_precision(graph.network, "fp16", explicit=True)
     assert not any(type(part) is nn.LayerNorm and part.weight.dtype != torch.float32 for part in narrow.modules())
     found = OfflineGraph(narrow, graph.front_end, 16000).eval()(waveform, lengths)
     assert {each.dtype for each in found} == {torch.float32, torch.int64}

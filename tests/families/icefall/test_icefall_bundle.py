@@ -33,13 +33,13 @@ from tritone.cli.main import app
 from tritone.errors import ExportError, InputError
 from tritone.families.export.drift import read_recordings
 from tritone.families.export.exportable import follow
+from tritone.families.export.joiner import JoinerGraph
 from tritone.families.export.report import ExportReport
 from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.icefall.checkpoint import load_model
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import (
     PADDING,
-    JoinerGraph,
     OfflineGraph,
     PredictorGraph,
     StreamingGraph,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritone.errors import ExportError
+from tritone.families.export.precision import in_precision
 from tritone.families.icefall.conformer import Conformer, ConformerConfig
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.stateless import PredictorConfig, StatelessPredictor
@@ -119,7 +120,7 @@ def test_a_narrow_model_keeps_norms_and_the_first_convolution_and_stays_close() 
     torch.manual_seed(0)
     predictor = PredictorConfig(vocab_size=5, width=4, joiner_dim=3)
     model = IcefallModel.from_config(IcefallConfig(encoder=ConformerConfig(**SMALL), predictor=predictor)).eval()
-    narrow = model.in_precision("fp16", explicit=True)
+    narrow = in_precision(model, "fp16", explicit=True)
     wide = {name for name, value in narrow.encoder.state_dict().items() if value.dtype == torch.float32}
     assert wide == {
         "encoder_embed.conv.0.weight",

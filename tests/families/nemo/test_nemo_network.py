@@ -10,9 +10,10 @@ from families.conftest import babble
 from families.nemo_models import LABELS, make_model, small_config
 from nemo_reference import Reference
 from tritone.families.export.fused import fused
+from tritone.families.export.joiner import JoinerGraph
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.config import parse_config
-from tritone.families.nemo.graphs import JoinerGraph, OfflineGraph, PredictorGraph
+from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph
 from tritone.families.nemo.model import NemoModel
 from tritone.search.transducer.stateful import StatefulState, advance_stateful
 

@@ -170,7 +170,7 @@ def test_bad_units_are_explained(tmp_path: Path, text: str, said: str) -> None:
     [
         ({"encoder": "squeezeformer"}, "encoder is 'squeezeformer'"),
         ({"output_dim": None}, "output_dim"),
-        ({"encoder_conf": {"input_layer": "linear"}}, "input_layer is 'linear'; this version reads conv2d, conv2d6"),
+        ({"encoder_conf": {"input_layer": "linear"}}, "input_layer is 'linear'; upstream knows conv2d, conv2d6"),
         ({"encoder_conf": {"pos_enc_layer_type": "no_pos"}}, "pos_enc_layer_type"),
         ({"encoder_conf": {"num_blocks": "many"}}, "num_blocks is 'many', expected int"),
         ({"encoder_conf": {"output_size": 30, "attention_heads": 4}}, "not a multiple"),

@@ -17,10 +17,11 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError, InputError
 from tritone.families.export.drift import read_recordings
 from tritone.families.export.exportable import utterances
+from tritone.families.export.frame_drift import frame_drift
 from tritone.families.export.options import ExportOptions, plan
 from tritone.families.export.report import ExportReport
 from tritone.families.onnx.int8 import quantise_columns, quantise_products
-from tritone.families.wenet.drift import decoder_drift, encoder_drift
+from tritone.families.wenet.drift import decoder_drift
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
@@ -214,7 +215,7 @@ def network() -> Network:
 
 
 def test_drift_of_an_encoder_is_measured_over_valid_frames(network: Any) -> None:
-    drift = encoder_drift(network, Swapped(network, swap), [np.zeros(1000, np.float32)] * 3)  # type: ignore[arg-type]
+    drift = frame_drift(network, Swapped(network, swap), [np.zeros(1000, np.float32)] * 3)  # type: ignore[arg-type]
     assert drift.count == 24, "8 of 10 frames are valid"
     assert drift.changed == pytest.approx(0.5)
     assert drift.moved == pytest.approx(0.5 * 0.8), "0.8 of the probability changes sides in half of the frames"
@@ -228,13 +229,13 @@ def test_drift_of_numbers_that_are_not_finite_is_nan(network: Any) -> None:
         results[0][0, 3, 1] = np.nan
         return results[:2]
 
-    drift = encoder_drift(network, Swapped(network, spoil), [np.zeros(1000, np.float32)])  # type: ignore[arg-type]
+    drift = frame_drift(network, Swapped(network, spoil), [np.zeros(1000, np.float32)])  # type: ignore[arg-type]
     assert math.isnan(drift.moved)
 
 
 def test_audio_too_short_for_a_frame_cannot_be_checked_with(network: Any) -> None:
     with pytest.raises(ExportError, match="too short for a single frame"):
-        encoder_drift(network, Swapped(network, swap), [np.zeros(300, np.float32)])  # type: ignore[arg-type]
+        frame_drift(network, Swapped(network, swap), [np.zeros(300, np.float32)])  # type: ignore[arg-type]
 
 
 def test_drift_of_a_decoder_is_the_change_of_scores_per_token(network: Any) -> None:

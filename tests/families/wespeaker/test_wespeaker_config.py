@@ -8,9 +8,9 @@ import yaml
 
 from families.wespeaker_models import content_of, small_content
 from tritone.errors import ExportError
+from tritone.families.export.settings import MAX_CONFIG_BYTES
 from tritone.families.wespeaker.checkpoint import read_config
 from tritone.families.wespeaker.config import (
-    MAX_CONFIG_BYTES,
     CamPPlusConfig,
     EcapaConfig,
     FeatureConfig,
@@ -85,12 +85,12 @@ def test_the_old_feature_section_is_read() -> None:
 @pytest.mark.parametrize(
     ("model", "args", "message"),
     [
-        ("ResNet34", {"channels": 8}, "model_args holds channels, which ResNet34 does not know; it knows feat_dim"),
-        ("ECAPA_TDNN_c512", {"channels": 64}, "holds channels, which ECAPA_TDNN_c512"),
-        ("CAMPPlus", {"two_emb_layer": True}, "holds two_emb_layer"),
-        ("ResNet34", {"pooling_func": "XI"}, "pooling_func is 'XI'; this version reads TSTP, TAP"),
-        ("ResNet34", {"feat_dim": 0}, "feat_dim is 0, expected a number from 1"),
-        ("ResNet34", {"embed_dim": "256"}, "embed_dim is '256', expected a number"),
+        ("ResNet34", {"channels": 8}, "model_args: unknown channels; upstream knows feat_dim"),
+        ("ECAPA_TDNN_c512", {"channels": 64}, "unknown channels"),
+        ("CAMPPlus", {"two_emb_layer": True}, "unknown two_emb_layer"),
+        ("ResNet34", {"pooling_func": "XI"}, "pooling_func is 'XI'; upstream knows TSTP, TAP"),
+        ("ResNet34", {"feat_dim": 0}, "feat_dim is 0, expected 1 to"),
+        ("ResNet34", {"embed_dim": "256"}, "embed_dim is '256', expected a whole number"),
         ("ResNet34", {"embed_dim": 2**30}, "embed_dim is 1073741824"),
         ("ResNet34", {"two_emb_layer": 1}, "two_emb_layer is 1, expected true or false"),
         ("ResNet34", {"feat_dim": 81}, "feat_dim is 81; ResNets and CAM\\+\\+ need a multiple of 8"),
@@ -120,14 +120,17 @@ def test_functions_without_defaults_need_their_arguments() -> None:
     ("section", "message"),
     [
         ({"frontend": "s3prl"}, "dataset_args.frontend is 's3prl'"),
-        ({"fbank_args": {"num_mel_bins": 80, "window": "povey"}}, "fbank_args holds window, which compute_fbank"),
+        (
+            {"fbank_args": {"num_mel_bins": 80, "window": "povey"}},
+            "fbank_args: unknown window; upstream knows",
+        ),
         ({"fbank_args": {"num_mel_bins": 64}}, "feat_dim is 80, but fbank_args.num_mel_bins is 64"),
         ({"fbank_args": {"frame_shift": 0}}, "frame_shift is 0 ms"),
-        ({"fbank_args": {"frame_length": float("nan")}}, "frame_length is nan ms"),
+        ({"fbank_args": {"frame_length": float("nan")}}, "frame_length is nan, expected a number"),
         ({"fbank_args": [80]}, "dataset_args.fbank_args should hold settings"),
         ({"resample_rate": 16}, "resample_rate is 16 Hz"),
         ({"cmvn": "yes"}, "cmvn is 'yes', expected true or false"),
-        ({"cmvn_args": {"norm": True}}, "cmvn_args holds norm"),
+        ({"cmvn_args": {"norm": True}}, "cmvn_args: unknown norm"),
     ],
 )
 def test_features_that_cannot_be_are_named(section: dict[str, Any], message: str) -> None:

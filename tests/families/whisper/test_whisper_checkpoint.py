@@ -144,7 +144,7 @@ def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: P
     exported = run(app, ["export", "whisper", "--checkpoint", str(saved), "--output", str(tmp_path / "small")])
     assert exported.exit_code == 0, exported.output
     soundfile.write(tmp_path / "a.wav", speech(1.2), 16000)
-    asked = ["transcribe", "--bundle", str(tmp_path / "small"), str(tmp_path / "a.wav")]
+    asked = ["transcribe", "--model", str(tmp_path / "small"), str(tmp_path / "a.wav")]
     told = run(app, [*asked, "--json", "--timestamps", "--decoding", '{"language": "de", "temperature": [0]}'])
     assert told.exit_code == 0, told.output
     fields = json.loads(told.stdout)

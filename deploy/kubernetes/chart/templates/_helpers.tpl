@@ -209,6 +209,12 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* A quantity of memory, in bytes. */}}
+{{- define "tritone.bytes" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (float64 (regexFind "^[0-9.]+" .)) (float64 (get $units (regexFind "[A-Za-z]*$" .))) }}
+{{- end }}
+
 {{/* Values that exclude or need each other. */}}
 {{- define "tritone.check" -}}
 {{- if and .Values.models.s3.url .Values.models.volume.source }}
@@ -216,6 +222,9 @@ imagePullSecrets:
 {{- end }}
 {{- if not (or .Values.models.s3.url .Values.models.volume.source) }}
 {{- fail "no models: set models.s3.url, or models.volume.source to a volume such as {persistentVolumeClaim: {claimName: models}}" }}
+{{- end }}
+{{- if ge (float64 (include "tritone.bytes" .Values.sharedMemory)) (float64 (include "tritone.bytes" .Values.resources.memory)) }}
+{{- fail (printf "sharedMemory (%s) must be less than resources.memory (%s), which contains it" .Values.sharedMemory .Values.resources.memory) }}
 {{- end }}
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
 {{- fail "ingress.enabled needs ingress.host" }}

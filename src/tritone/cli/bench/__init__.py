@@ -4,66 +4,66 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tritone.cli.bench import options
-from tritone.cli.bench.options import AudioChoice, Builds, LimitChoice, LoadChoice, Outputs, Protocol, is_given
+from tritone.cli.bench.options import AudioChoice, Builds, LimitChoice, LoadChoice, Outputs, Protocol, Windows, is_given
 from tritone.cli.bench.screen import Screen, fail, show
 from tritone.cli.bench.sweep import sweep
 from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.help import App
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.search_options import parse_parameters
+from tritone.cli.shared.search_options import Hotwords
+from tritone.cli.shared.what import HELP, Exporting
+from tritone.cli.shared.where import Url
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Loop, Report
 from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.pages.compare import compare as compare_reports
 from tritone.loadtest.pages.gate import complaints, slowdowns
 from tritone.loadtest.pages.page import tables_of
-from tritone.loadtest.plans.build_options import short
-from tritone.loadtest.plans.generator import Generator, find_target, point_duration, ramp_duration
+from tritone.loadtest.plans.build_options import short, text_of
+from tritone.loadtest.plans.generator import Generator, content_of, find_target, point_duration, ramp_duration
 from tritone.loadtest.plans.perf_input import DEFAULT_CHUNK_S, write_inputs
 from tritone.loadtest.plans.plan import Plan, parse_numbers
 from tritone.loadtest.plans.run import Header, Measure, run_plan, run_ramp
 from tritone.loadtest.plans.serving import serve_bundle
 from tritone.loadtest.senders.wire import Target
-from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp
+from tritone.search.options import SearchOptions
 
 DEFAULT_MAX_LOAD = 1024
 WHO = (
-    "say what to measure: --url (a running server, e.g. --url localhost:8001) or --bundle (served here for the time, "
-    "e.g. --bundle demo-asr)"
+    "say what to measure: --url (a running server, e.g. --url localhost:8001) or --model (served here for the time, "
+    "e.g. --model demo-asr)"
 )
 
 app = App()
 
 
 @app.callback(invoke_without_command=True)
-@takes_option_classes(leave_out=("retries",))  # every failure is counted
+@takes_option_classes(leave_out=("retries", "hotwords", "timestamps"))  # every failure is counted
 def bench(
     context: typer.Context,
     *,
-    url: Annotated[
-        str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
-    ] = None,
-    bundle: Annotated[
-        str | None, typer.Option(help="Serve this bundle during the run: a folder, or a shipped one by name.")
-    ] = None,
-    build: Builds = None,
-    model: Annotated[str | None, typer.Option(help="The model, if several are served.")] = None,
-    protocol: Annotated[Protocol | None, typer.Option(help="Protocol; grpc if --url has no scheme.")] = None,
-    connection: Connection,
-    parameters: Annotated[
+    url: Url = None,
+    model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME=VALUE,...",
-            help="Parameters of requests, e.g. search=rescoring,beam=20, search=fast-beam or window_s=2,shift_s=1.",
+            metavar="WHAT",
+            help=f"Serve this model for the time: {HELP}. With --url: its name there, if several could answer.",
         ),
     ] = None,
+    exporting: Exporting,
+    build: Builds = None,
+    protocol: Annotated[Protocol | None, typer.Option(help="Protocol; grpc if --url has no scheme.")] = None,
+    connection: Connection,
+    search: Annotated[dict[str, Any], SearchOptions],
+    hotwords: Hotwords = None,
+    windows: Windows,
     load: LoadChoice,
     limits: LimitChoice,
     ramp: Annotated[
@@ -81,24 +81,32 @@ def bench(
 
     Sends load and reports throughput, latency, what the server did, and the word error rate of the same run. Prints a
     table; --output writes a page with plots. Without --rate and --streaming a number of requests is kept in flight.
+    A model that is not speech is sent the samples of --input, or one made of the shapes that it declares.
     Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on the finished part.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    if (url is None) == (bundle is None):
-        raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
-    if build and bundle is None:
-        raise typer.BadParameter("--build goes with --bundle; a running server is built already")
+    if url is None and model is None:
+        raise typer.BadParameter(f"{WHO}; one of them is needed")
+    made = {"--build": build, "--trust": exporting.trust, "--cache": exporting.cache}
+    if url is not None and (given := [name for name, value in made.items() if value]):
+        raise typer.BadParameter(f"{', '.join(given)} goes with --model alone; a running server is built already")
     load.check(context)
     if ramp and limits.latency_limit_ms is None:
         raise typer.BadParameter("--ramp needs --latency-limit-ms, the limit that it searches for")
     if load.max_load is not None and not ramp:
         raise typer.BadParameter("--max-streams goes with --ramp; otherwise give the loads themselves")
     sent = audio.read(method.seed)
+    if load.streaming and sent.inputs:
+        raise typer.BadParameter("--input is for requests; --streaming sends audio")
     limit = limits.limit(sent)
     plan = _plan(load, sent.kinds)
-    asked = parse_parameters(parameters, others=WINDOWS)
+    asked = {
+        name: text_of(value)
+        for name, value in {**search, "hotwords": hotwords, **windows.asked}.items()
+        if value is not None
+    }
     labels = {short(name): value for name, value in asked.items()} | options.labels_of(label)
     most = load.max_load or max(DEFAULT_MAX_LOAD, int(plan.loads[0])) if ramp else int(max(plan.loads))
     if ramp:
@@ -109,17 +117,24 @@ def bench(
     screen, key = Screen(), None
     with interrupts(), ExitStack() as stack:
         with screen:
-            if bundle is not None:
-                screen.say(f"serving {bundle} ...")
+            what, name = (model, None) if url is None else (None, model)
+            if what is not None:
+                bundle = options.bundle_for(what, exporting, built)
+                screen.say(f"serving {what} ...")
                 mode: Literal["streaming", "offline"] = "streaming" if load.streaming else "offline"
                 served = stack.enter_context(serve_bundle(bundle, built, mode=mode))
                 url, protocol, key = served.url(protocol), None, served.key
                 method = replace(method, metrics_url=method.metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, protocol, key, connection, model, load.streaming, asked))
-            measure: Measure = Generator(target, sent, method, screen.window)
-            where = f"{bundle} served for the measurement" if bundle else str(target.endpoint)
+            has_inputs = bool(sent.inputs)
+            target = stack.enter_context(
+                _target(url, protocol, key, connection, name, load.streaming, asked, has_inputs)
+            )
+            content = content_of(target, sent)
+            plan = replace(plan, audio=content.kinds)
+            measure: Measure = Generator(target, content, method, screen.window)
+            where = f"{what} served for the measurement" if what else str(target.endpoint)
             header = Header(
                 stamp=Stamp.here().of_server(f"model {target.model}, {where}"),
                 title=outputs.title or f"Load test of {target.model}",
@@ -148,7 +163,7 @@ def bench(
 def compare(
     before: Annotated[Path, typer.Argument(metavar="A.json", help="The report to compare with.")],
     after: Annotated[Path, typer.Argument(metavar="B.json", help="The report that is compared.")],
-    html: Annotated[Path | None, typer.Option(help="Write the comparison as a page.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the comparison as a page.")] = None,
     max_slowdown: Annotated[
         str | None,
         typer.Option(metavar="PERCENT", help="Fail if B has less throughput or a higher p95 by more than this: 10%."),
@@ -177,7 +192,7 @@ def compare(
 
 
 @app.command()
-@takes_option_classes(leave_out=("trans",))
+@takes_option_classes(leave_out=("trans", "inputs"))
 def input(
     audio: AudioChoice,
     output: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the files.")],
@@ -247,13 +262,14 @@ def _target(
     model: str | None,
     streaming: bool,
     parameters: Mapping[str, str],
+    has_inputs: bool,
 ) -> Iterator[Target]:
     try:
         client = connection.client(url, protocol=protocol, **({} if key is None else {"key": key}))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:
-        yield find_target(client, model, streaming=streaming, parameters=parameters)
+        yield find_target(client, model, streaming=streaming, parameters=parameters, has_inputs=has_inputs)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tritone.cli.shared import recordings
+from tritone.cli.shared.what import Exporting, bundle_of
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Report
@@ -18,6 +19,8 @@ from tritone.loadtest.plans.generator import Audio
 from tritone.loadtest.plans.plan import parse_counts, parse_numbers
 from tritone.loadtest.plans.ramp import Limit, Percentile
 from tritone.loadtest.requests.arrivals import Arrivals
+from tritone.options.fields import described
+from tritone.pipelines.embed_options import EmbedFields
 
 DEFAULT_SECONDS = "5"
 DEFAULT_LOADS = "1,2,4,8"
@@ -44,7 +47,9 @@ class LoadChoice:
     arrivals: Annotated[
         Arrivals | None, typer.Option(help="With --rate: poisson (as from many users, the default) or constant.")
     ] = None
-    batch_size: Annotated[str, typer.Option(metavar="LIST", help="Utterances in one request, e.g. 1,8.")] = "1"
+    batch_size: Annotated[
+        str, typer.Option(metavar="LIST", help="Utterances, or samples of --input, in one request: 1,8.")
+    ] = "1"
     streaming: Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")] = False
     streams: Annotated[str | None, typer.Option(metavar="LOADS", help="Streams open at once, e.g. 50,100,200.")] = None
     max_load: Annotated[
@@ -66,6 +71,19 @@ class LoadChoice:
         """Streams or requests in flight; none if there are none and no default."""
         text, name = (self.streams, "streams") if self.streaming else (self.concurrency, "concurrency")
         return counts_of(f"--{name}", text or default) if text or default else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How speaker models are asked to embed; None leaves it to the model."""
+
+    embed_window_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["window_s"].help)] = None
+    embed_shift_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["shift_s"].help)] = None
+
+    @property
+    def asked(self) -> dict[str, float | None]:
+        """Parameters of requests."""
+        return {"window_s": self.embed_window_s, "shift_s": self.embed_shift_s}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +139,13 @@ class AudioChoice:
     trans: Annotated[
         Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line, for the WER.")
     ] = None
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            help="Of any model: a sample to send (.json, .bin, .npz), or a folder of them; repeatable.",
+        ),
+    ] = None
     manifest: recordings.Manifests = None
     data_dir: recordings.DataDir = None
 
@@ -135,6 +160,10 @@ class AudioChoice:
         if self.audio and self.data_dir is not None:
             raise typer.BadParameter("--data-dir goes with --wavscp or --manifest, or alone; --audio takes folders")
         given += ["--data-dir"] if self.data_dir is not None else []
+        if self.inputs:
+            if given or self.seconds is not None or self.lengths:
+                raise typer.BadParameter("--input sends samples of a model's own inputs; leave options of audio out")
+            return Audio(inputs=self.inputs, seed=seed)
         specs: list[str] = []
         try:
             if self.audio or not given:
@@ -149,7 +178,8 @@ class AudioChoice:
                 )
             specs = [f"{number:g}" for number in parse_numbers(self.seconds)] if self.seconds is not None else []
             specs += self.lengths or []
-            return Audio(lengths=specs or ([] if given else [DEFAULT_SECONDS]), utterances=utterances, seed=seed)
+            lengths = specs or ([] if given else [DEFAULT_SECONDS])
+            return Audio(lengths=lengths, utterances=utterances, seed=seed, is_default=not (specs or given))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         except InputError as error:
@@ -165,13 +195,13 @@ class Outputs:
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
     ] = None
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None
-    csv: Annotated[Path | None, typer.Option(help="Write the figures as CSV.")] = None
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the report as JSON.")] = None
+    csv: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write the figures as CSV.")] = None
     title: Annotated[str | None, typer.Option(help="Of the report.")] = None
 
     def check(self) -> None:
         """Report now, not after the measurement, what cannot be written. The folder is made: nothing less is sure."""
-        for file in filter(None, (self.json, self.csv)):
+        for file in filter(None, (self.report, self.csv)):
             check_file(file)
         folder = self.output
         if folder is not None:
@@ -186,10 +216,10 @@ class Outputs:
 
     def write(self, report: Report) -> None:
         """Write what was asked for; raises `InputError` if it cannot be written."""
-        written = [str(file) for file in (self.json, self.csv) if file is not None]
+        written = [str(file) for file in (self.report, self.csv) if file is not None]
         try:
-            if self.json is not None:
-                report.save(self.json)
+            if self.report is not None:
+                report.save(self.report)
             if self.csv is not None:
                 self.csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
         except OSError as error:
@@ -214,7 +244,7 @@ class Outputs:
         return next((Report.read(file) for file in self._reports() if file.exists()), None)
 
     def _reports(self) -> list[Path]:
-        return [file for file in (self.json, self.output and self.output / REPORT) if file is not None]
+        return [file for file in (self.report, self.output and self.output / REPORT) if file is not None]
 
 
 def check_file(file: Path) -> None:
@@ -243,6 +273,12 @@ def build_options(assignments: Sequence[str] | None, *, max_streams: int | None)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--build") from error
     return options
+
+
+def bundle_for(what: str, exporting: Exporting, options: BuildOptions) -> str:
+    """The bundle of WHAT that is served with these options; exported where it is none."""
+    device = "cuda" if options.device == "gpu" else "cpu"
+    return bundle_of(what, exporting, device=device, precision=options.precision or None)
 
 
 def labels_of(pairs: Sequence[str] | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.findings.series import unit, unit_of
 from tritone.loadtest.plans.plan import Point
 from tritone.loadtest.requests.windows import Tick
 from tritone.report.table import Table, visible
@@ -27,6 +28,7 @@ class Screen:
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._point = ""
+        self._batch_size = 1
         self._windows = 0
 
     def __enter__(self) -> "Screen":
@@ -43,7 +45,7 @@ class Screen:
 
     def starting(self, point: Point, index: int, total: int | None) -> None:
         self._point = f"[{index}{f'/{total}' if total else ''}] {point}"
-        self._windows = 0
+        self._windows, self._batch_size = 0, point.batch_size
         if self._console.is_terminal:
             self._change(f"{self._point}: warming up")
         else:
@@ -53,7 +55,8 @@ class Screen:
         """A window of the point under way ended."""
         self._windows += 1
         parts = [f"{self._point}: window {self._windows}"]
-        parts += [f"{tick.utterances / tick.wall_s:.1f} utterances/s"] if tick.wall_s else []
+        counted = unit(bool(tick.audio_s), self._batch_size)
+        parts += [f"{tick.utterances / tick.wall_s:.1f} {counted}/s"] if tick.wall_s else []
         parts += [f"p95 {1000 * float(np.percentile(tick.latencies, 95)):.1f} ms"] if tick.latencies else []
         parts += [f"{tick.errors.total()} failed"] if tick.errors else []
         self._change(", ".join(parts))
@@ -77,9 +80,11 @@ def figures(measurement: Measurement) -> str:
     parts = []
     streaming, latency = measurement.streaming, measurement.latency
     if streaming is None:
-        parts.append(f"{measurement.throughput:.1f} utterances/s")
+        parts.append(f"{measurement.throughput:.1f} {unit_of([measurement])}/s")
         if latency is not None:
             parts.append(f"p50 {latency.p50_ms:.1f} ms, p95 {latency.p95_ms:.1f} ms, p99 {latency.p99_ms:.1f} ms")
+        if (first := measurement.first_answer) is not None:
+            parts.append(f"first answer p50 {first.p50_ms:.1f} ms, p95 {first.p95_ms:.1f} ms")
     else:
         kinds = {"first partial": streaming.first_partial, "chunk": streaming.chunk, "final": streaming.final}
         parts += [f"{name} p95 {each.p95_ms:.0f} ms" for name, each in kinds.items() if each is not None]

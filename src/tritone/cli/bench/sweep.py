@@ -1,6 +1,7 @@
 """`tritone bench sweep`: the best way of serving a bundle within a latency limit, found by trying."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,11 +14,13 @@ from tritone.cli.bench.options import (
     Outputs,
     Protocol,
     build_options,
+    bundle_for,
     split_pair,
 )
 from tritone.cli.bench.screen import Screen, fail, figures, show
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.what import HELP, Exporting
 from tritone.loadtest.findings.result import Report
 from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.plans.build_options import Value, parse_option
@@ -38,8 +41,9 @@ from tritone.report.stamp import Stamp
 @takes_option_classes(leave_out=("rate", "arrivals", "batch_size", "metrics_url"))
 def sweep(
     context: typer.Context,
-    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle folder, or a shipped one by name.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"What to serve: {HELP}.")],
     *,
+    exporting: Exporting,
     instances: Annotated[str | None, typer.Option(metavar="LIST", help="Values to try, e.g. 1,2.")] = None,
     max_batch_size: Annotated[str | None, typer.Option(metavar="LIST", help="Values to try, e.g. 1,8,16.")] = None,
     queue_delay_ms: Annotated[str | None, typer.Option(metavar="LIST", help="Values to try, e.g. 0,2,5.")] = None,
@@ -63,7 +67,8 @@ def sweep(
     method: LoadOptions,
     outputs: Outputs,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the report of --output or --json; failed points are tried again.")
+        bool,
+        typer.Option("--resume", help="Continue the report of --output or --report; what failed is tried again."),
     ] = False,
 ) -> None:
     """Find the best way to serve a bundle.
@@ -78,8 +83,8 @@ def sweep(
         raise typer.BadParameter("--batching is for whole utterances; a stream sends one chunk at a time")
     if loads and load.max_load is not None:
         raise typer.BadParameter("--max-streams is for a search; these loads are given")
-    if resume and outputs.json is None and outputs.output is None:
-        raise typer.BadParameter("--resume needs --output or --json, which hold the earlier report")
+    if resume and outputs.report is None and outputs.output is None:
+        raise typer.BadParameter("--resume needs --output or --report, which hold the earlier report")
     named = {
         "instances": instances,
         "max_batch_size": max_batch_size,
@@ -90,7 +95,7 @@ def sweep(
     limit = limits.limit(sent)
     try:
         question = Question(
-            bundle=bundle,
+            bundle=what,
             streaming=load.streaming,
             protocol=protocol,
             loads=loads,
@@ -106,11 +111,12 @@ def sweep(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
+    question = replace(question, bundle=bundle_for(what, exporting, base))
     words = question.words(grid)
     outputs.check()
     known = known_trials(outputs.earlier(), words, grid, limit) if resume else []
-    stamp = Stamp.here().of_server(f"{bundle} served for the measurement")
-    name = outputs.title or f"Sweep of {bundle}"
+    stamp = Stamp.here().of_server(f"{what} served for the measurement")
+    name = outputs.title or f"Sweep of {what}"
 
     def report_of(found: Sweep) -> Report:
         return sweep_report(found, stamp, name, words, question.build_command(found))

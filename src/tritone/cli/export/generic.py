@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class GenericFlags:
     """The options that all exports of generic models have; None is not given."""
 
-    output: Annotated[Path | None, typer.Option(help="The bundle's folder; a bundle there is replaced.")] = None
-    name: Annotated[str | None, typer.Option(help="Name of the model; the file's if not given.")] = None
+    output: Annotated[Path | None, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")] = None
+    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None
     max_batch_size: Annotated[
         int | None,
         typer.Option(help="Most rows of a call; 0: tensors have no batch axis. Default: 8 where the graph has one."),
@@ -36,7 +36,7 @@ class GenericFlags:
         typer.Option(metavar="NAME=SIZES", help="What clients see in place of the graph's shape, like image=784."),
     ] = None
     layout: Annotated[
-        list[str] | None, typer.Option("--format", metavar="[NAME=]FORMAT", help="Axes of an image: nhwc or nchw.")
+        list[str] | None, typer.Option("--axes", metavar="[NAME=]AXES", help="Axes of an image: nhwc or nchw.")
     ] = None
     labels: Annotated[
         list[str] | None,
@@ -78,7 +78,7 @@ class GenericFlags:
         with usage_errors():
             report = run(
                 output=_target(self.output, self.dry_run),
-                name=self.name,
+                name=self.name or (None if self.output is None else self.output.resolve().name),  # in a dry run, too
                 options=options(
                     max_batch_size=self.max_batch_size,
                     dims=self.dims or (),

@@ -7,8 +7,8 @@ What is a list in the library is text with commas on the command line.
 
 import collections.abc
 import inspect
+import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from tritone.families.export.options import ExportOptions, Option
+from tritone.options.fields import REQUIRED, described
 
 Values: TypeAlias = dict[str, Any]
 """What was given on the command line, by the names of the library's options."""
 
 
 def with_options(
-    options: type[ExportOptions], *, optional: Collection[str] = (), only: Collection[str] | None = None
+    options: type, *, optional: Collection[str] = (), only: Collection[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a family's options beside its own parameters; it gets their values as its first argument.
 
@@ -32,21 +32,19 @@ def with_options(
         optional: options that need not be given to the command although the library needs them.
         only: offer no others than these.
     """
-    hints = get_type_hints(options, include_extras=True)
     own = inspect.get_annotations(options)
     offered: dict[str, inspect.Parameter] = {}
     conversions: dict[str, Callable[[Any], Any]] = {}
-    for field in sorted(fields(options), key=lambda each: each.name not in own):
-        name = field.name
-        if get_origin(hints[name]) is not Annotated or (only is not None and name not in only):
+    for name, option in sorted(described(options).items(), key=lambda each: each[0] not in own):
+        if only is not None and name not in only:
             continue
-        kind, option = get_args(hints[name])
-        default = field.default
-        if default is MISSING:
+        kind, default = option.type, option.default
+        if default is REQUIRED:
             default, kind = (None, kind | None) if name in optional else (inspect.Parameter.empty, kind)
-        taken, conversions[name] = _taken(kind, flag_of(name, option))
-        flags = [flag_of(name, option)] if option.names or taken is bool else []
-        info = typer.Option(*flags, help=option.help, min=option.least, max=option.most)
+        taken, conversions[name] = _taken(kind, option.flag)
+        flags = [option.flag] if option.flags or taken is bool else []
+        least, most = (None if math.isinf(bound) else bound for bound in (option.least, option.most))
+        info = typer.Option(*flags, help=option.help, min=least, max=most)
         default = ",".join(default) if isinstance(default, tuple) else default
         offered[name] = inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, info]
@@ -72,19 +70,13 @@ def with_options(
     return decorate
 
 
-def flags_given(options: type[ExportOptions], values: Values, among: Collection[str]) -> list[str]:
+def flags_given(options: type, values: Values, among: Collection[str]) -> list[str]:
     """The flags of those options that have another value than their default."""
-    hints = get_type_hints(options, include_extras=True)
     return [
-        flag_of(each.name, get_args(hints[each.name])[1])
-        for each in fields(options)
-        if each.name in among and values[each.name] not in (None, each.default)
+        each.flag
+        for name, each in described(options).items()
+        if name in among and values[name] not in (None, each.default)
     ]
-
-
-def flag_of(name: str, option: Option) -> str:
-    """What an option is called on the command line."""
-    return option.names[0] if option.names else f"--{name.replace('_', '-')}"
 
 
 def names(text: str) -> tuple[str, ...]:

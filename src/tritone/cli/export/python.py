@@ -17,8 +17,8 @@ def python(
             metavar="MODULE:FUNCTION", help="Function or class, of a module here; or path/module.py:function."
         ),
     ],
-    output: Annotated[Path, typer.Option(help="The bundle's folder; an older bundle there is replaced.")],
-    name: Annotated[str | None, typer.Option(help="Model name; the output folder's if not given.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")],
+    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
     max_batch_size: Annotated[
         int, typer.Option(min=0, help="Most rows in one call; 0: requests have no axis of rows.")
     ] = MAX_BATCH_SIZE,

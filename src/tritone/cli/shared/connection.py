@@ -44,8 +44,8 @@ class Connection:
         int | None,
         typer.Option(
             min=0,
-            help="With a server: send again this often what it could not take, within the limit of one request "
-            f"({DEFAULT_RETRIES} if not given).",
+            help="With a server: how often to send a request again that it could not take, within the limit of one "
+            f"request ({DEFAULT_RETRIES} if not given).",
         ),
     ] = None
 
@@ -53,7 +53,7 @@ class Connection:
         bool | None,
         typer.Option(
             "--pcm/--no-pcm",
-            help="With a server: send audio as 16-bit samples, rounded; never. By default where nothing is lost.",
+            help="With a server: send all audio as 16-bit samples, rounded; or none. If not given: what has 16 bits.",
         ),
     ] = None
     shared_memory: Annotated[

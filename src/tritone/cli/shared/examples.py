@@ -114,7 +114,7 @@ EXAMPLES = {
         "tritone serve demo-asr --gateway",
     ),
     "gateway": (
-        "tritone gateway --triton localhost:8000",
+        "tritone gateway --url localhost:8000",
         "tritone gateway --port 8080 --page --riva-port 50051",
     ),
     "models list": (
@@ -154,11 +154,11 @@ EXAMPLES = {
         "tritone diarize meeting.wav --format rttm --output meeting.rttm",
     ),
     "embed": (
-        "tritone embed --wavscp wav.scp --model demo-speaker --output-directory vectors",
-        "tritone embed --data-dir voices --url localhost:8001 --output-directory vectors",
+        "tritone embed one.wav two.wav --model demo-speaker --output vectors",
+        "tritone embed --data-dir voices --url localhost:8001 --output vectors",
     ),
     "evaluate": (
-        "tritone evaluate --bundle demo-asr --wavscp wav.scp --trans text",
+        "tritone evaluate --model demo-asr --wavscp wav.scp --trans text",
         "tritone evaluate --url localhost:8001 --data-dir test --html errors.html",
     ),
     "score": (
@@ -187,7 +187,7 @@ EXAMPLES = {
     ),
     "bench": (
         "tritone bench --url localhost:8001 --concurrency 1,8,32",
-        "tritone bench --bundle demo-asr --streaming --streams 10,20 --output report",
+        "tritone bench --model demo-asr --streaming --streams 10,20 --output report",
     ),
     "bench compare": (
         "tritone bench compare before.json after.json",

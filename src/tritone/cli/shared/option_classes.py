@@ -3,11 +3,9 @@
     @takes_option_classes()
     def serve(repo: Path, options: ServerOptions) -> None: ...     # --host, --http-port, ...
 
-A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`, as `option` of
-`tritone.search.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, `percent`
-where users write a share of 1 in percent, and `auto` where they may write "auto" for the default of a number. Whole
+A field is an option if `option` of `tritone.options` describes it, or if its type is `Annotated` for typer. Whole
 numbers in a tuple are text with commas. A class's own fields come before those that it inherits. A field that is an
-option class itself is expanded as well; `help` may then say which of its fields, {name: help}.
+option class itself is expanded as well; `help` in its metadata may then say which of its fields, {name: help}.
 
 A parameter of the type `Annotated[dict[str, Any], SearchOptions]` gets the options that were given, by their names.
 """
@@ -21,13 +19,15 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.models import OptionInfo
 
+from tritone.errors import InputError
+
 Command = Callable[..., Any]
 
 
 def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command], Command]:
     """Expand the parameters of a command that are option classes.
 
-    The command gets instances. A `ValueError` of one, about values that do not fit, is wrong usage.
+    The command gets instances. A `ValueError` or `InputError` of one, about values that do not fit, is wrong usage.
 
     Args:
         leave_out: options that this command does not have.
@@ -56,7 +56,7 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
                     else:
                         names = (_name(each) for each, _, _ in _options(group, without))
                         made[name] = {each: given[each] for each in names if given[each] is not None}
-            except ValueError as error:
+            except (ValueError, InputError) as error:
                 raise typer.BadParameter(str(error)) from error
             own = {name: value for name, value in given.items() if name in hints}
             return command(**own | made)  # an option may have the name of its class's parameter
@@ -103,8 +103,8 @@ def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> i
     if as_given:
         hint, default = hint | None, None
     if not isinstance(told, OptionInfo):
-        how = {name: each.metadata[name] for name in ("metavar", "min") if name in each.metadata}
-        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=told, **how)]
+        metavar = each.metadata.get("metavar")
+        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=told, metavar=metavar)]
     return inspect.Parameter(_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -120,7 +120,8 @@ def _made(
             if each.metadata.get("percent"):
                 value = value / 100
             if each.metadata.get("auto"):
-                value = each.default if value == "auto" else _number(_name(each), hint, value)
+                read = each.metadata.get("read") or functools.partial(_number, _name(each), hint)
+                value = each.default if value == "auto" else read(value)
             values[each.name] = _numbers(value) if hint == tuple[int, ...] else value
     return group(**values)
 

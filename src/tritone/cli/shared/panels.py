@@ -4,19 +4,19 @@ An option has one panel in all commands that have it; "COMMAND --option" is one 
 are named nowhere stand under "Options".
 """
 
-_GENERIC = ("--output", "--name", "--max-batch-size", "--format", "--labels")
+_GENERIC = ("--output", "--name", "--max-batch-size", "--axes", "--labels")
 
 FIRST = {
     "transcribe": ("--model", "--url", "--format", "--output", "--streaming"),
     "segments": ("--model", "--url", "--format", "--output", "--streaming"),
-    "diarize": ("--bundle", "--url", "--num-speakers", "--format", "--output"),
-    "embed": ("--output-directory", "--wavscp", "--model", "--url", "--device"),
-    "evaluate": ("--bundle", "--url", "--manifest", "--compare", "--html"),
+    "diarize": ("--model", "--url", "--num-speakers", "--format", "--output"),
+    "embed": ("--output", "--wavscp", "--model", "--url", "--device"),
+    "evaluate": ("--model", "--url", "--manifest", "--compare", "--html"),
     "build": ("--output", "--name", "--device", "--precision", "--instances"),
-    "bench": ("--url", "--bundle", "--concurrency", "--streaming", "--output"),
+    "bench": ("--url", "--model", "--concurrency", "--streaming", "--output"),
     "bench sweep": ("--instances", "--max-batch-size", "--latency-limit-ms", "--streaming", "--output"),
     "serve": ("--host", "--http-port", "--grpc-port", "--gateway", "--device"),
-    "gateway": ("--triton", "--host", "--port", "--keys", "--page"),
+    "gateway": ("--url", "--host", "--port", "--keys", "--page"),
     "score": ("--trials", "--embeddings", "--scores", "--output", "--det"),
     "export onnx": _GENERIC,
     "export torch-export": _GENERIC,
@@ -32,7 +32,7 @@ PANELS = {
         "--min-duration-s", "--max-duration-s",
     ),
     "Results": (
-        "--json", "--csv", "--html", "--title", "--label", "--timestamps", "--details", "--journal",
+        "--json", "--report", "--csv", "--html", "--title", "--label", "--timestamps", "--details", "--journal",
         "--resume", "--worst", "--audio-budget-mb", "--baseline", "--max-wer-increase", "--confidence", "--backup",
         "--restore",
     ),
@@ -41,16 +41,16 @@ PANELS = {
         "--alias",
     ),
     "Load": (
-        "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
+        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
         "--percentile", "--max-wer", "--batching", "--vary", "--build",
     ),
     "Search": (
         "--search", "--beam", "--nbest", "--ctc-weight", "--reverse-weight", "--lm", "--lm-unit", "--lm-weight",
-        "--hotwords", "--word-bonus", "--blank-penalty", "--temperature", "--max-symbols",
-        "--max-states", "--max-contexts", "--parameters", "build --timestamps",
+        "--hotwords", "--hotwords-file", "--word-bonus", "--blank-penalty", "--temperature", "--max-symbols",
+        "--max-states", "--max-contexts", "build --timestamps",
     ),
     "Streams": (
-        "--realtime", "--chunk-ms", "--chunk-size", "--left-chunks", "--left-context",
+        "--realtime", "--reconnect", "--chunk-ms", "--chunk-size", "--left-chunks", "--left-context",
         "--right-context", "--start-context", "--endpoint-silence-s", "--endpoint-silence-after-speech-s",
         "--endpoint-max-segment-s", "build --max-streams", "--stream-idle-timeout-s", "build --max-queued-s",
     ),
@@ -63,6 +63,7 @@ PANELS = {
     "Speakers": (
         "--speakers", "--speaker-model", "--num-speakers", "--min-speakers", "--max-speakers", "--method",
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",
+        "--embed-window-s", "--embed-shift-s",
     ),
     "Speech": (
         "segments --threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
@@ -73,7 +74,7 @@ PANELS = {
         "--cohort-spk2utt", "--cal-mean", "--p-target", "--c-miss", "--c-fa", "--intervals",
     ),
     "Measurement": (
-        "--warmup-s", "bench --window-s", "bench sweep --window-s", "--max-windows", "--stability", "--processes",
+        "--warmup-s", "--measure-s", "--max-windows", "--stability", "--processes",
         "--seed", "--metrics-url",
     ),
     "A model in this process": (
@@ -99,9 +100,7 @@ PANELS = {
     "Triton's configuration": (
         "--version-policy", "--timeout-action", "--timeout-override", "--priorities", "--default-priority",
         "--priority-timeouts-ms", "--preserve-order", "--response-cache", "--resources", "--resource-priority",
-        "--strategy", "--warmup", "--timeout-ms", "--max-idle-s", "--platform", "build --version",
-        "export onnx --version", "export torch-export --version", "export torchscript --version",
-        "export tensorrt --version",
+        "--strategy", "--warmup", "--timeout-ms", "--max-idle-s", "--platform", "--model-version",
     ),
 }  # fmt: skip
 """Titles with their options, in the order in which `--help` shows them while there is room."""

@@ -108,10 +108,15 @@ def named(
     data_dir: Path | None,
     *,
     doing: str = "transcribe",
+    need_audio: bool = True,
 ) -> tuple[list[str], list[str]]:
     """The paths of all recordings that a command is told of, and what lists call them; files have no such names.
 
     Files are taken as they were written, so that messages are in those words.
+
+    Args:
+        doing: what is done with recordings, for messages.
+        need_audio: whether a list that names files which are not there is an error.
 
     Raises:
         typer.BadParameter: there are both files and a list, two lists, none at all, or a list among the files.
@@ -129,7 +134,7 @@ def named(
         raise typer.BadParameter(
             f"name what to {doing}: audio files or folders, or --wavscp, or --manifest, or --data-dir"
         )
-    utterances = listed(wavscp, manifest, data_dir)
+    utterances = listed(wavscp, manifest, data_dir, need_audio=need_audio)
     return [path_of(each) for each in utterances], [each.id for each in utterances]
 
 
@@ -149,5 +154,9 @@ def check_no_list(files: Sequence[str]) -> None:
     for path in files:
         suffix = Path(path).suffix.lower()
         option = "--wavscp" if suffix == ".scp" else "--manifest" if suffix in (".json", ".jsonl") else None
+        if option is not None and "://" not in path and not Path(path).exists():
+            raise typer.BadParameter(
+                f"there is no {path}. A list of recordings is given as {option} FILE; --json takes none, --output does"
+            )
         if option is not None:
             raise typer.BadParameter(f"{path} is a list of recordings and no audio; give it as {option} {path}")

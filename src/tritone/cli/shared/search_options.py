@@ -1,11 +1,29 @@
 """The options of commands that say how to search a request, and checks of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.search.options import MODEL_PARAMETERS, PARAMETERS, SearchMode, idle_options, used_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSearch:
+    """What a model that runs here searches with, and how its streams are cut; None is not given."""
+
+    lm: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Without --url: an n-gram language model, ARPA or KenLM binary.")
+    ] = None
+    chunk_size: Annotated[
+        int | None, typer.Option(help="Without --url, with --streaming: new frames in a step; its own if not given.")
+    ] = None
+    left_chunks: Annotated[
+        int | None, typer.Option(help="Without --url, with --streaming: past chunks a step attends to; -1 for all.")
+    ] = None
+
 
 Hotwords = Annotated[
     str | None, typer.Option(metavar="PHRASES", help='Phrases to favour, with weights: "anna:8, new york:5".')
@@ -15,25 +33,29 @@ Hotwords = Annotated[
 def check_used(names: Iterable[str], mode: SearchMode) -> None:
     """Make sure that a search of this mode looks at all these options; raises `typer.BadParameter` if it does not."""
     if idle := idle_options(names, mode):
-        flags = ", ".join(MODEL_PARAMETERS[name].flag for name in idle)
+        flags = ", ".join((MODEL_PARAMETERS | PARAMETERS)[name].flag for name in idle)
         raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {used_by(idle)}")
 
 
-def parse_parameters(text: str | None, *, others: Sequence[str] = ()) -> dict[str, str]:
-    """Read request parameters like `search=rescoring,beam=10`; several hotwords are separated by semicolons.
-
-    Args:
-        others: names beside those of the search.
+def parameters_as_flags(text: str) -> list[str]:
+    """Words of a command line in place of request parameters like `search=rescoring,beam=10`.
 
     Raises:
         typer.BadParameter: it is not `name=value,name=value`, or a name is unknown.
     """
-    parameters: dict[str, str] = {}
-    for part in filter(None, (each.strip() for each in (text or "").split(","))):
+    flags = {name: each.flag for name, each in PARAMETERS.items()} | {
+        name: f"--embed-{name.replace('_', '-')}" for name in WINDOWS
+    }
+    words: list[str] = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = (each.strip() for each in part.partition("="))
-        if not equals or not value or name not in (*PARAMETERS, *others):
+        if not equals or not value or name not in flags:
             raise typer.BadParameter(
-                f"{part!r} is no request parameter; write NAME=VALUE with one of {', '.join((*PARAMETERS, *others))}"
+                f"{part!r} is no request parameter; write NAME=VALUE with one of {', '.join(flags)}"
             )
-        parameters[name] = value.replace(";", ",") if name == "hotwords" else value
-    return parameters
+        if name == "hotwords":
+            value = value.replace(";", ",")
+        words += (
+            [] if name == "timestamps" else [flags[name], value]
+        )  # which are for details, that nobody asks for here
+    return words

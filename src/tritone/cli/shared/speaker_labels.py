@@ -10,11 +10,11 @@ import typer
 
 from tritone.audio.files import Selection, is_pipe
 from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, with_store
+from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
 
 if TYPE_CHECKING:
-    from tritone.cli.shared.where import Where
     from tritone.diarization import Diarizer
     from tritone.result import TranscriptResult
     from tritone.systems import System
@@ -33,8 +33,8 @@ class SpeakerLabels:
         str | None,
         typer.Option(
             metavar="MODEL",
-            help=f"With --speakers: a bundle ({DEFAULT_BUNDLE} if not given), or with --url a served model for "
-            "embeddings.",
+            help=f"With --speakers: a model for voices, as --model is ({DEFAULT_BUNDLE} if not given), or with --url a "
+            "served model for embeddings.",
         ),
     ] = None
     num_speakers: Annotated[
@@ -65,12 +65,17 @@ class SpeakerLabels:
         """The system with speakers in its transcripts, whose words need their times."""
         from tritone.diarization import Diarizer, SpeakerOptions
 
-        url = where.url
-        if url is not None and where.protocol is not None and "://" not in url:
-            url = f"{where.protocol}://{url}"
-        local = {"bundle": self.speaker_model, "device": where.device}
-        served = {"url": url, "model": self.speaker_model, "connection": where.connection}
-        model = VoiceModel(threshold=self.speaker_threshold, **(local if url is None else served))
+        model = VoiceModel(
+            threshold=self.speaker_threshold,
+            where=Where(
+                url=where.url,
+                model=self.speaker_model,
+                protocol=where.protocol,
+                connection=where.connection,
+                device=where.device,
+                exporting=where.exporting,
+            ),
+        )
         with with_store(model, self.store) as (opened, voices):
             diarizer = Diarizer(
                 opened.embed,

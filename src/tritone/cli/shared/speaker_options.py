@@ -1,17 +1,16 @@
-"""How commands for people's voices are told who embeds: a running server, or a bundle in this process."""
+"""How commands for people's voices are told who embeds: a running server, or a model in this process."""
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritone.cli.shared.connection import Connection
-from tritone.cli.shared.where import Url
+from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
 
@@ -47,17 +46,10 @@ class Voices:
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceModel:
-    """The options of commands that embed a few recordings: on a server, or with a bundle in this process."""
+    """The options of commands that embed a few recordings: on a server, or with a model in this process, which is
+    `DEFAULT_BUNDLE` unless another is named."""
 
-    bundle: Annotated[
-        str | None, typer.Option(help=f"Run this bundle here: a folder, or a shipped one by name ({DEFAULT_BUNDLE}).")
-    ] = None
-    url: Url = None
-    model: Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")] = (
-        None
-    )
-    connection: Connection = field(default_factory=Connection)
-    device: Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")] = None
+    where: Where = field(default_factory=Where)
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -78,26 +70,23 @@ class VoiceModel:
     @contextmanager
     def open(self) -> "Iterator[OpenModel]":
         """The model, ready to embed; errors as of `embed`."""
-        if self.url is not None and not (self.bundle is None and self.device is None):
-            raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
-        misplaced = [*(["--model"] if self.model is not None else []), *self.connection.given]
-        if self.url is None and misplaced:
-            raise typer.BadParameter(f"{', '.join(misplaced)} goes with --url")
+        where = self.where if self.where.url or self.where.model else replace(self.where, model=DEFAULT_BUNDLE)
+        where.check(DEFAULT_BUNDLE)
         limit = None if self.threshold is None else Limit(self.threshold, "given by --threshold")
         system: System[EmbeddingResult]
         client: Client | None = None
         known: dict[str, str] = {}
         try:
-            if self.url is not None:
+            if where.url is not None:
                 from tritone.systems import embedder as served
 
-                client = self.connection.client(self.url)
-                system = served(client, self.model)
+                client = where.connect()
+                system = served(client, where.model, concurrency=where.concurrency)
             else:
                 from tritone import load_embedder
                 from tritone.systems import BundleSystem
 
-                embedder = load_embedder(self.bundle or DEFAULT_BUNDLE, device=self.device or "cpu")
+                embedder = load_embedder(where.prepared(), **where.loading())
                 manifest = embedder.bundle.manifest
                 own = manifest.embedding.threshold if manifest.embedding is not None else None
                 if limit is None and own is not None:
@@ -116,7 +105,7 @@ class VoiceModel:
             if client is None:
                 yield OpenModel(system, made_by, limit, embedder.embed, embedder.sample_rate)
             else:
-                info = client.model(self.model, kind="embedding")
+                info = client.model(where.model, kind="embedding")
                 yield OpenModel(system, made_by, limit, _served(client, info.name), info.sample_rate, client)
 
 

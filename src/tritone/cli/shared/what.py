@@ -43,6 +43,12 @@ def prepared(what: str, exporting: Exporting, *, device: str | None, precision: 
     return prepare(what, device=device or "cpu", precision=precision, trust=bool(exporting.trust), say=say)
 
 
+def bundle_of(what: str, exporting: Exporting, *, device: str | None, precision: str | None) -> str:
+    """The bundle of WHAT, exported where it is none: its path, or what was given."""
+    found = prepared(what, exporting, device=device, precision=precision)
+    return str(found.path) if found.verified else what
+
+
 def use_cache(folder: Path | None) -> None:
     """Have this process, and those that it starts, keep exports and copies in a folder."""
     if folder is not None:

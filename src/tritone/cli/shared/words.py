@@ -9,8 +9,7 @@ from tritone.paths import ADDRESS, not_supported
 from tritone.storage.address import SCHEMES
 
 # All other options that take text with :// in it take paths.
-TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--triton", "--cors", "--traces")
-TAKE_BUNDLES = "--bundle"
+TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--cors", "--traces")
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE", "WHAT")  # metavars of parameters that may be s3://... begin so
 TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...
 TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
@@ -58,4 +57,4 @@ def check_words(command: Any, words: Sequence[str]) -> None:
 
 
 def _may_be_stored(parameter: Any) -> bool:
-    return TAKE_BUNDLES in parameter.opts or str(parameter.metavar or "").startswith(IN_STORAGE)
+    return str(parameter.metavar or "").startswith(IN_STORAGE)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import onnx
 
-from tritone.errors import BundleError, ExportError
+from tritone.errors import ExportError
 from tritone.families.convert.calls import Call, InputFiles, cast, merged
 from tritone.families.convert.drift import OutputDrift, compare
 from tritone.families.convert.fixed import fix_shapes
@@ -24,7 +24,7 @@ from tritone.families.convert.reference import ReferenceGraph
 from tritone.families.convert.samples import samples
 from tritone.families.onnx.forms import constants_as_weights
 from tritone.families.onnx.source import read_source
-from tritone.runtime import Graph, open_graph
+from tritone.families.onnx.trial import opened as open_onnx
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.shapes import Shapes
 
@@ -82,7 +82,8 @@ def convert_onnx(
         opset: version of ONNX's operators; None leaves it.
         shapes: of all inputs that vary; None leaves them varying.
         calibration: what int8-static finds ranges with.
-        inputs: what the result is compared with the original on; None makes inputs from the shapes.
+        inputs: what the result is compared with the original on; None takes the calibration set, or without one makes
+            inputs from the shapes.
         keep: types or names of nodes that stay in float32.
         symmetric: activations of int8-static are int8 around 0, as TensorRT wants them.
         narrow_io: inputs and outputs of fp16 become float16.
@@ -93,6 +94,7 @@ def convert_onnx(
         ValueError: nothing is to be done, or options do not fit together or the graph.
     """
     _check_options(target, opset, shapes, calibration, keep, symmetric, narrow_io)
+    inputs = inputs or calibration
     read = read_source(source, oldest=OLDEST)
     _drop_weights_from_inputs(read.model)
     constants_as_weights(read.model)
@@ -104,7 +106,7 @@ def convert_onnx(
         progress(f"opset {before} to {opset}")
         model = to_opset(model, opset)
     with tempfile.TemporaryDirectory(prefix=".tritone-convert-", dir=output.parent) as folder:
-        original = _opened(source)
+        original = open_onnx(source)
         if target is not None:
             if (needed := NEEDED[target]) > opset_of(model):
                 progress(f"opset {opset_of(model)} to {needed}, which {target} is written in")
@@ -116,7 +118,7 @@ def convert_onnx(
             model = to_opset(model, opset)
         _check(model, source)
         written = _written(model, Path(folder) / output.name)
-        opened = _opened(written[0])
+        opened = open_onnx(written[0])
         specs = merged(original.inputs, opened.inputs)
         calls = list(inputs.calls(specs)) if inputs else samples(original, specs)
         exact = _reference(written[0], calls[0]) if target == "fp16" and calls else None
@@ -128,7 +130,7 @@ def convert_onnx(
         _check_drift(drift, target, source)
         for file in reversed(written):  # the graph last: it is whole when it is there
             file.replace(output.parent / file.name)
-        sizes = [sum(each.stat().st_size for each in _files(path)) for path in (source, output)]
+        sizes = [sum(each.stat().st_size for each in (path, *inspect(path).weights)) for path in (source, output)]
     return Conversion(
         path=output,
         opset=opset_of(model),
@@ -213,17 +215,6 @@ def _written(model: onnx.ModelProto, path: Path) -> list[Path]:
     data = path.with_name(f"{path.name}.data")
     onnx.save_model(model, path, save_as_external_data=True, location=data.name)
     return [path, data]
-
-
-def _files(path: Path) -> list[Path]:
-    return [path, *inspect(path).weights]
-
-
-def _opened(path: Path) -> Graph:
-    try:
-        return open_graph(path)
-    except BundleError as error:
-        raise ExportError(str(error)) from error
 
 
 def _reference(path: Path, call: Call) -> ReferenceGraph | None:

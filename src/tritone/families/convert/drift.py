@@ -114,7 +114,7 @@ class _Sums:
             raise ExportError(
                 f"output {self.name} is {shown(expected.shape)} in one graph and {shown(found.shape)} in the other"
             )
-        kind = "f" if _is_float(expected.dtype) else expected.dtype.kind
+        kind = "f" if expected.dtype.kind in "fc" or expected.dtype.name == "bfloat16" else expected.dtype.kind
         self.kinds.add(kind)
         self.dtype, self.values = str(expected.dtype), self.values + expected.size
         if kind == "f":
@@ -156,10 +156,6 @@ class _Sums:
             cosine=self.cosine if floats else None,
             agreement=self.same / self.voted if self.voted else None,
         )
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "fc" or dtype.name == "bfloat16"
 
 
 def _cosines(expected: Array, found: Array) -> Array:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,10 @@ class ExportableGraph(nn.Module, ABC):
     def trials(self) -> Iterator[Run]:
         """What an exported graph is tried with: the same at every export, and all that may go wrong in it."""
 
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A run of a recording, None if it is too short; asked only of graphs that hear."""
+        raise NotImplementedError
+
     def evenly(self) -> "ExportableGraph | None":
         """The same, for batches of which every row is as long as the batch; None if it would be no faster.
 
@@ -108,10 +112,23 @@ class UtteranceGraph(ExportableGraph):
     sample_rate: int
     trial_seconds: tuple[float, ...] = (0.05, 1.3, 2.9)
 
+    front_end: Any
+
     @property
     @abstractmethod
     def min_samples(self) -> int:
         """The shortest waveform with one encoder frame, or with an embedding."""
+
+    @abstractmethod
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        """What the network says of features (batch, frames, bins) of waveforms of so many samples (batch,) int64.
+
+        Frames at or beyond a row's own may be anything.
+        """
+
+    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples)
 
     @property
     def outputs(self) -> list[str]:

@@ -56,9 +56,11 @@ class ExportedModel(ABC):
     def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
         """The model's graphs in a precision; `explicit` asks for graphs that say themselves what is float32 inside."""
 
-    @abstractmethod
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
-        """How far an opened graph is from the float32 one of its role, on audio."""
+        """How far an opened graph is from the float32 one of its role, on audio; by default frame by frame."""
+        from tritone.families.export.frame_drift import frame_drift
+
+        return frame_drift(self.graphs[role], opened, recordings)
 
     def prepare_drift(self, recordings: Sequence[Waveform]) -> None:  # noqa: B027  # few need it
         """Compute what graphs are compared with on audio before one of them is opened, where that takes memory."""
@@ -107,7 +109,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
 
     Raises:
         ExportError: a graph does not reproduce the torch network; or one cannot be had in another precision, or drifts
-            too far in it, after the bundle was written without it (`options.lenient` has that in the report alone).
+            too far in it, after the bundle was written without it (with `lenient` of the options that is in the report
+            alone).
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
     """

@@ -6,27 +6,20 @@ Both run on the same recordings; frames that are not valid count for nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, cast
 
 import numpy as np
 
 from tritone.audio import Waveform
 from tritone.families.export.drift import Array, Drift, distribution_drift
-from tritone.families.export.exportable import ExportableGraph, Run, follow, valid_rows
+from tritone.families.export.exportable import ExportableGraph, follow, valid_rows
 from tritone.runtime import Graph
-
-
-class Hearing(Protocol):
-    """Makes a run of a recording, or None of one that is too short."""
-
-    def hearing(self, waveform: Waveform) -> Run | None: ...
 
 
 def frame_drift(graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
     """Compare the log-probabilities of an opened graph with those of the float32 network `graph`.
 
     Args:
-        graph: compares one output; has a method `hearing` that makes a run of a recording, or None of a short one.
+        graph: compares one output.
     """
     return distribution_drift(paired_frames(graph, opened, recordings))
 
@@ -36,7 +29,7 @@ def paired_frames(
 ) -> Iterator[tuple[Array, Array]]:
     """What a graph, as of `frame_drift`, and an opened one give for each recording: (frames, width) of both."""
     [output] = graph.compared
-    for run in filter(None, map(cast(Hearing, graph).hearing, recordings)):
+    for run in filter(None, map(graph.hearing, recordings)):
         steps = [[valid_rows(each, output, graph.counted)[0] for each in both] for both in follow(graph, opened, run)]
         expected, found = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         yield expected, found

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
-from tritone.families.export.exportable import Arrays, ExportableGraph, Run, said, said_by, valid_rows
+from tritone.families.export.exportable import Arrays, ExportableGraph, said, said_by, valid_rows
 from tritone.runtime import Graph
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -101,7 +101,7 @@ class Reference:
         fitting = [
             (exact, said_by(opened, self.graph, run))
             for run, exact in zip(self._runs, self._exact, strict=True)
-            if not _too_many_rows(opened, run)
+            if not any(opened.inputs[each].shape[0] == 1 < len(value) for each, value in run.steps[0].items())
         ]
         return self._distance(fitting, name)
 
@@ -148,7 +148,3 @@ def require_noise(name: str, found: Distance, noise: Distance, precision: Precis
                 f"and rounding to {precision} explains {noise.shares[output]:.2g}; the limit is {limit:.2g}. Please "
                 f"report this with the versions of {packages}."
             )
-
-
-def _too_many_rows(opened: Graph, run: Run) -> bool:
-    return any(opened.inputs[each].shape[0] == 1 < len(value) for each, value in run.steps[0].items())

@@ -6,9 +6,10 @@ A family adds its own choices in a dataclass derived from these. Needs no torch,
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from tritone.bundle.manifest import Precision, Runtime, WeightStorage
+from tritone.options.fields import REQUIRED, option
 
 PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
     "onnxruntime": ("fp32", "fp16", "int8"),
@@ -16,17 +17,6 @@ PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
     "torchscript": ("fp32", "fp16", "bf16"),
 }
 """What graphs for a runtime can compute in. onnxruntime has hardly a kernel for bf16, torch no product of int8 here."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """How a command offers a choice: its help, its names if they do not follow from the field's, the least and "
-    "most."""
-
-    help: str
-    names: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,58 +37,44 @@ class ExportOptions:
         0.05  # docs/models/export-wenet.md and docs/models/export-icefall.md have what models show
     )
 
-    output: Annotated[Path, Option("Folder of the bundle. An older bundle there is replaced.")]
-    stages: Annotated[
-        bool,
-        Option("Export features and network as graphs of their own too, to be served as separate models."),
-    ] = False
-    name: Annotated[str | None, Option("Name of the model. Default: the output folder's name.")] = None
-    weight_storage: Annotated[
-        WeightStorage,
-        Option(
-            "Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.", names=("--weights",)
-        ),
-    ] = "fp32"
-    runtimes: Annotated[
-        Sequence[Runtime],
-        Option(
-            "Runtimes of the graphs: onnxruntime, torch, torchscript, tensorrt or several; the first is the default."
-        ),
-    ] = ("onnxruntime",)
-    precisions: Annotated[
-        Sequence[Precision],
-        Option(
-            "Precision of the graphs, one or several: fp32, fp16, int8 (onnxruntime only), bf16 (torch and "
-            "torchscript).",
-            names=("--precision",),
-        ),
-    ] = ("fp32",)
-    check_audio: Annotated[
-        Path | None,
-        Option(
-            "Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the clips "
-            "of the demo."
-        ),
-    ] = None
-    max_drift: Annotated[
-        float | None,
-        Option("Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0),
-    ] = None
-    force: Annotated[bool, Option("Write such a graph even if it drifts more.")] = False
-    lenient: Annotated[
-        bool,
-        Option(
-            "Leave out a precision whose graphs drift more, and end well; otherwise that is an error, after a bundle "
-            "without it was written."
-        ),
-    ] = False
-    check: Annotated[
-        bool,
-        Option(
-            "Compare each graph with the network before it is written; without, a graph that is wrong is not found.",
-            names=("--check/--no-check",),
-        ),
-    ] = True
+    output: Path = option(REQUIRED, "Folder of the bundle. An older bundle there is replaced.")
+    stages: bool = option(
+        False, "Export features and network as graphs of their own too, to be served as separate models."
+    )
+    name: str | None = option(None, "Name of the model. Default: the output folder's name.")
+    weight_storage: WeightStorage = option(
+        "fp32",
+        "Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.",
+        flags=("--weights",),
+    )
+    runtimes: Sequence[Runtime] = option(
+        ("onnxruntime",),
+        "Runtimes of the graphs: onnxruntime, torch, torchscript, tensorrt or several; the first is the default.",
+    )
+    precisions: Sequence[Precision] = option(
+        ("fp32",),
+        "Precision of the graphs, one or several: fp32, fp16, int8 (onnxruntime only), bf16 (torch and torchscript).",
+        flags=("--precision",),
+    )
+    check_audio: Path | None = option(
+        None,
+        "Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the clips "
+        "of the demo.",
+    )
+    max_drift: float | None = option(
+        None, "Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0
+    )
+    force: bool = option(False, "Write such a graph even if it drifts more.")
+    lenient: bool = option(
+        False,
+        "Leave out a precision whose graphs drift more, and end well; otherwise that is an error, after a bundle "
+        "without it was written.",
+    )
+    check: bool = option(
+        True,
+        "Compare each graph with the network before it is written; without, a graph that is wrong is not found.",
+        flags=("--check/--no-check",),
+    )
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:
@@ -123,27 +99,23 @@ class ExportOptions:
 class RecognizerOptions(ExportOptions):
     """The choices that every export of a model that recognises speech has."""
 
-    tail_padding_ms: Annotated[
-        float,
-        Option(
-            "Silence that serving appends to every utterance, for audio cut right at the end of a word; 0 gives "
-            "upstream's result.",
-            least=0,
-        ),
-    ] = 0.0
+    tail_padding_ms: float = option(
+        0.0,
+        "Silence that serving appends to every utterance, for audio cut right at the end of a word; 0 gives "
+        "upstream's result.",
+        least=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionOptions(ExportOptions):
     """The choices of networks made of convolutions, for which no products of int8 are written."""
 
-    precisions: Annotated[
-        Sequence[Precision],
-        Option(
-            "Precision of the graphs, one or several: fp32, fp16, bf16 (torch and torchscript).",
-            names=("--precision",),
-        ),
-    ] = ("fp32",)
+    precisions: Sequence[Precision] = option(
+        ("fp32",),
+        "Precision of the graphs, one or several: fp32, fp16, bf16 (torch and torchscript).",
+        flags=("--precision",),
+    )
 
     def __post_init__(self) -> None:
         if "int8" in self.precisions:

@@ -1,9 +1,14 @@
 """Precisions of computation: what a network's weights and activations are, while features and results stay float32."""
 
+import copy
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
+
+Network = TypeVar("Network", bound=nn.Module)
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -27,11 +32,28 @@ class InFloat32(nn.Module):
         return as_dtype(self.module(as_dtype(x, torch.float32)), x.dtype)
 
 
-def compute_wide(network: nn.Module) -> None:
-    """Have a narrow network's graphs say that softmax and layer norms are float32 inside, in place."""
-    for module in list(network.modules()):
-        if hasattr(module, "wide_softmax"):
+def in_precision(network: Network, precision: Precision, *, explicit: bool = False) -> Network:
+    """A copy that computes in a precision; itself for "fp32".
+
+    Modules that say `in_float32` keep their numbers, as do features and log-softmax.
+
+    Args:
+        precision: one that networks are traced in; int8 is made of the float32 graph.
+        explicit: have the graph itself say that softmax and layer norms are float32 inside. torch's kernels see to it
+            without, in one pass.
+    """
+    if precision == "fp32":
+        return network
+    narrow = copy.deepcopy(network)
+    for module in list(narrow.modules()):
+        if not getattr(module, "in_float32", False):
+            for value in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                if value.is_floating_point():
+                    value.data = value.data.to(DTYPES[precision])
+        if explicit and hasattr(module, "wide_softmax"):
             module.wide_softmax = True  # type: ignore[assignment]
+    for module in list(narrow.modules()) if explicit else ():
         for name, child in module.named_children():
             if isinstance(child, nn.LayerNorm):
                 setattr(module, name, InFloat32(child))
+    return narrow

@@ -6,11 +6,39 @@
 import math
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tritone.errors import ExportError
+from tritone.yaml_text import read_yaml
 
 MAX_SIZE = 2**20  # of anything: channels, kernels, samples of a window
+MAX_CONFIG_BYTES = 16 * 2**20
+
+
+def read_bytes(path: Path, what: str, most: int = MAX_CONFIG_BYTES) -> bytes:
+    """A file that is small beside a model; `what` names it in errors.
+
+    Raises:
+        ExportError: it is missing, or has more than `most` bytes.
+    """
+    if not path.is_file():
+        raise ExportError(f"{what} not found: {path}")
+    if (size := path.stat().st_size) > most:
+        raise ExportError(f"{what} {path} has {size} bytes; more than {most} cannot be right")
+    return path.read_bytes()
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file.
+
+    Raises:
+        ExportError: as of `read_bytes`, or it is no YAML, or holds something else.
+    """
+    content = read_yaml(read_bytes(path, "config"), f"config {path}", ExportError)
+    if not isinstance(content, dict):
+        raise ExportError(f"config {path} should hold settings (key: value), it holds one {type(content).__name__}")
+    return content
 
 
 def shown(value: Any) -> str:
@@ -47,6 +75,11 @@ class Section:
     def section(self, key: str, keys: Collection[str] | None = None) -> "Section":
         path = key if self.path == "config" else f"{self.path}.{key}"
         return Section(path, self.get(key), keys)
+
+    def part(self, key: str, keys: Collection[str] | None = None) -> "Section":
+        """A section that may be missing, or have nothing in it."""
+        held = self if self.get(key, None) is not None else Section(self.path, {key: {}})
+        return held.section(key, keys)
 
     def number(self, key: str, default: float = _NEEDED, *, empty: float | None = None) -> float:
         """A number; `empty` is what an empty value stands for, by default the default."""

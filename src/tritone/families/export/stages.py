@@ -9,33 +9,17 @@ One after the other they are the offline graph, whatever the family: its `front_
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Role
-from tritone.families.export.exportable import ExportableGraph, Run
-from tritone.families.layers.fbank import FrontEnd
+from tritone.families.export.exportable import ExportableGraph, Run, UtteranceGraph
 
 
-class Offline(Protocol):
-    """The part of a family's offline graph that is used here, beside what every `ExportableGraph` has.
-
-    `acoustic`: features (batch, frames, bins), and samples (batch,) int64 of the waveforms that they were made of, to
-    what `forward` returns.
-    """
-
-    front_end: FrontEnd
-
-    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]: ...
-
-    def hearing(self, waveform: Waveform) -> Run | None: ...
-
-
-def stage_graphs(offline: ExportableGraph) -> dict[Role, ExportableGraph]:
-    """The stages of an offline graph (an `Offline`), by their roles; they share its weights."""
+def stage_graphs(offline: UtteranceGraph) -> dict[Role, ExportableGraph]:
+    """The stages of an offline graph , by their roles; they share its weights."""
     return {"features": FeaturesStage(offline).eval(), "acoustic": AcousticStage(offline).eval()}
 
 
@@ -47,9 +31,9 @@ class FeaturesStage(ExportableGraph):
     quantised = False
     precise = True
 
-    def __init__(self, offline: ExportableGraph) -> None:
+    def __init__(self, offline: UtteranceGraph) -> None:
         super().__init__()
-        self.front_end = cast(Offline, offline).front_end
+        self.front_end = offline.front_end
         self._offline = (offline,)  # not a part of this module
 
     @property
@@ -77,7 +61,7 @@ class FeaturesStage(ExportableGraph):
 class AcousticStage(ExportableGraph):
     """Features to what the encoder says; `num_samples` are of the waveforms, and the graph counts frames from it."""
 
-    def __init__(self, offline: ExportableGraph) -> None:
+    def __init__(self, offline: UtteranceGraph) -> None:
         super().__init__()
         self.network = _without_features(offline)
         self.compared, self.counted, self.relative = offline.compared, offline.counted, offline.relative
@@ -100,31 +84,31 @@ class AcousticStage(ExportableGraph):
 
     def hearing(self, waveform: Waveform) -> Run | None:
         """A recording as input; None if it is too short."""
-        run = cast(Offline, self._offline[0]).hearing(waveform)
+        run = self._offline[0].hearing(waveform)
         return None if run is None else self._after_features(run)
 
     def evenly(self) -> "AcousticStage | None":
         offline = self._offline[0].evenly()
-        return None if offline is None else AcousticStage(offline).eval()
+        return None if offline is None else AcousticStage(offline).eval()  # type: ignore[arg-type]  # of its own class
 
     def is_even(self, *inputs: Tensor) -> Tensor:
         features, num_samples = inputs
-        frames = cast(Offline, self.network).front_end.num_frames(num_samples)
+        frames = self.network.front_end.num_frames(num_samples)
         return torch.all(frames >= features.shape[1])
 
     def forward(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        return cast(Offline, self.network).acoustic(features, num_samples)
+        return self.network.acoustic(features, num_samples)
 
     def _after_features(self, run: Run) -> Run:
         return replace(run, steps=[self._heard(step) for step in run.steps])  # type: ignore[arg-type]
 
     @torch.no_grad()
     def _heard(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        features, _ = cast(Offline, self._offline[0]).front_end(inputs["waveform"], inputs["num_samples"])
+        features, _ = self._offline[0].front_end(inputs["waveform"], inputs["num_samples"])
         return {"features": features, "num_samples": inputs["num_samples"]}
 
 
-def _without_features(offline: ExportableGraph) -> nn.Module:
+def _without_features(offline: UtteranceGraph) -> UtteranceGraph:
     """The same network with a front end that can only count: an exported program would keep its matrices."""
     front_end = copy.copy(offline._modules["front_end"])
     assert front_end is not None

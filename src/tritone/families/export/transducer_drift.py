@@ -7,7 +7,7 @@ that is judged changes; all others are the float32 ones.
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from tritone.audio import Waveform
 from tritone.families.export.drift import Array, Drift, distribution_drift
 from tritone.families.export.exportable import ExportableGraph
-from tritone.families.export.frame_drift import Hearing, paired_frames
+from tritone.families.export.frame_drift import paired_frames
 from tritone.runtime import Graph
 
 
@@ -76,7 +76,7 @@ class TransducerDrift:
     def _of_part(
         self, graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]
     ) -> Iterator[tuple[Array, Array]]:
-        for run in filter(None, map(cast(Hearing, self.offline).hearing, recordings)):
+        for run in filter(None, map(self.offline.hearing, recordings)):
             encoded, num_frames, *_ = self.offline(*run.steps[0].values())
             frames = encoded[0, : int(num_frames)]
             fed, predicted = self._greedy(frames)

@@ -20,37 +20,23 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter, read_labels
-from tritone.bundle.manifest import Manifest, Precision, Serving, TensorType
+from tritone.bundle.bundle import MANIFEST, MODEL_CARD
+from tritone.bundle.manifest import Precision, Serving, TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.convert.opset import to_opset
-from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.export.report import ONNX_PACKAGES
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
-from tritone.families.generic.writer import GraphReport
+from tritone.families.generic.writer import GraphReport, write_graph
 from tritone.families.onnx.forms import open_axes, weights_of
-from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime.graph import Array
+from tritone.runtime.onnx.description import TYPES as NAMES
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.graph import OnnxGraph
 
 GRAPH = "model.onnx"
 MAX_GRAPH_BYTES = 2**31 - 1  # of a protobuf message
-TYPES: Mapping[int, TensorType] = {
-    TensorProto.BOOL: "BOOL",
-    TensorProto.UINT8: "UINT8",
-    TensorProto.UINT16: "UINT16",
-    TensorProto.UINT32: "UINT32",
-    TensorProto.UINT64: "UINT64",
-    TensorProto.INT8: "INT8",
-    TensorProto.INT16: "INT16",
-    TensorProto.INT32: "INT32",
-    TensorProto.INT64: "INT64",
-    TensorProto.FLOAT16: "FP16",
-    TensorProto.BFLOAT16: "BF16",
-    TensorProto.FLOAT: "FP32",
-    TensorProto.DOUBLE: "FP64",
-    TensorProto.STRING: "STRING",
-}
+TYPES: Mapping[int, TensorType] = {number: name for number, name in NAMES.items() if name.isupper()}  # type: ignore[misc]
+"""By ONNX's numbers, those that Triton knows."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,7 @@ class OnnxSource:
         if self.weights:
             about += (f"weights in {len(self.weights)} file{'s' if len(self.weights) > 1 else ''} beside it",)
         return GraphFacts(
-            name=self.path.stem if self.path.stem != "model" else self.path.absolute().parent.name,
+            name=self.path.stem,
             inputs=tuple(self._tensor(each) for each in inputs),
             outputs=tuple(self._tensor(each) for each in graph.output),
             about=about,
@@ -195,7 +181,7 @@ def export_onnx(
     Args:
         model: the file.
         output: the bundle's folder, a bundle there is replaced; None returns the proposal and writes nothing.
-        name: of the model; None takes the file's.
+        name: of the model; None takes the output folder's.
         options: what is other than the graph declares.
         rename: new names of inputs and outputs.
         opset: to convert the graph to.
@@ -211,48 +197,26 @@ def export_onnx(
     with tempfile.TemporaryDirectory(prefix="tritone-onnx-") as folder:
         source = _changed(source, Path(folder), rename or {}, opset)
         graph = _opened(source.path)
-        proposal = propose(source.facts, options or TensorOptions(), _runner(graph), name=name)
+        proposal = propose(source.facts, options or TensorOptions(), _runner(graph), name=name, output=output)
         propose_only(proposal)
         if output is None:
             return proposal
-        bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), graph, opset=opset)
-    return GraphReport(bundle, bundle_bytes(bundle))
-
-
-def _write(
-    source: OnnxSource,
-    original: Path,
-    proposal: Proposal,
-    output: Path,
-    serving: Serving,
-    graph: OnnxGraph,
-    *,
-    opset: int | None,
-) -> Bundle:
-    with BundleWriter(output) as writer:
-        is_changed = _save(source, proposal, writer.folder)
-        for each in source.weights:
-            shutil.copyfile(each, writer.folder / each.name)
-        for label_file, path in proposal.labels.items():
-            (writer.folder / label_file).write_bytes("\n".join((*read_labels(path), "")).encode())
-        manifest = Manifest(
-            name=proposal.name,
-            kind="generic",
-            generic=proposal.generic,
-            serving=serving,
-            artifacts=(
-                writer.artifact(
-                    "model", GRAPH, *(each.name for each in source.weights), precision=precision_of(source.model)
-                ),
-            ),
-            provenance=provenance("onnx", {original.name: original}, {"opset": opset}, ONNX_PACKAGES),
+        is_changed = any(each.shape is None for each in source.facts.outputs)
+        return write_graph(
+            lambda target: _save(source, proposal, target),
+            GRAPH,
+            runtime="onnxruntime",
+            family="onnx",
+            original=Path(model),
+            proposal=proposal,
+            output=Path(output),
+            serving=serving or Serving(),
+            options={"opset": opset},
+            packages=ONNX_PACKAGES,
+            beside=source.weights,
+            opened=_opened if is_changed else lambda target: graph,
+            precision=precision_of(source.model),
         )
-        try:
-            opened = _opened(writer.folder / GRAPH) if is_changed else graph
-            check_graph(opened, Bundle(writer.folder, manifest), "model", original)
-        except BundleError as error:
-            raise ExportError(str(error)) from error
-        return writer.commit(manifest)
 
 
 def precision_of(model: Any) -> Precision:
@@ -270,16 +234,12 @@ def precision_of(model: Any) -> Precision:
     return precisions.get(most, "fp32")
 
 
-def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> bool:
-    """Write the graph: the same bytes, unless an output's shape was found out that it does not declare.
-
-    Returns:
-        Whether it was changed.
-    """
+def _save(source: OnnxSource, proposal: Proposal, path: Path) -> None:
+    """Write the graph: the same bytes, unless an output's shape was found out that it does not declare."""
     unknown = {each.name for each in source.facts.outputs if each.shape is None}
     if not unknown:
-        shutil.copyfile(source.path, folder / GRAPH)
-        return False
+        shutil.copyfile(source.path, path)
+        return
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
     shapes = {each.name: each.shape for each in proposal.generic.outputs}
@@ -292,8 +252,7 @@ def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> bool:
                 axis = value.type.tensor_type.shape.dim.add()
                 if size > 0:
                     axis.dim_value = size
-    onnx.save(model, folder / GRAPH)
-    return True
+    onnx.save(model, path)
 
 
 def _changed(source: OnnxSource, folder: Path, names: Mapping[str, str], opset: int | None) -> OnnxSource:

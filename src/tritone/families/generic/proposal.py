@@ -115,12 +115,19 @@ class Proposal:
             yield f"note: {note}"
 
 
-def propose(facts: GraphFacts, options: TensorOptions, run: Run | None, *, name: str | None = None) -> Proposal:
+def propose(
+    facts: GraphFacts,
+    options: TensorOptions,
+    run: Run | None,
+    *,
+    name: str | None = None,
+    output: str | Path | None = None,
+) -> Proposal:
     """Propose a model of a graph.
 
     Args:
         run: runs the graph on host arrays, with all inputs by name; None where it cannot be run here.
-        name: of the model; None takes the file's.
+        name: of the model; None takes that of the folder `output`, or of the file where nothing will be written.
 
     Raises:
         ExportError: what the graph declares, or a label file, cannot be used; or the options do not fit the graph.
@@ -137,7 +144,7 @@ def propose(facts: GraphFacts, options: TensorOptions, run: Run | None, *, name:
         key: _numbers(value, "--reshape") for key, value in _pairs(options.reshape, "--reshape", shapes).items()
     }
     inputs = [each for each in facts.inputs if each.name not in own]
-    layouts = _pairs(options.layout, "--format", [each.name for each in inputs])
+    layouts = _pairs(options.layout, "--axes", [each.name for each in inputs])
     labels = _labels(options.labels, [each.name for each in facts.outputs])
     files = {
         path: f"labels{f'-{index}' if index else ''}.txt" for index, path in enumerate(dict.fromkeys(labels.values()))
@@ -165,7 +172,7 @@ def propose(facts: GraphFacts, options: TensorOptions, run: Run | None, *, name:
         raise ExportError(_told(error)) from error
     _check_labels(generic, {files[path]: path for path in files})
     return Proposal(
-        name=name or facts.name,
+        name=name or (facts.name if output is None else Path(output).resolve().name),
         generic=generic,
         about=facts.about,
         labels={files[path]: path for path in files},

@@ -128,7 +128,7 @@ def export_python(
         try:
             loaded = Loaded(writer.folder / FOLDER, f"{source.module}:{source.function}", needed)
         except BundleError as error:  # named after a folder that is gone then
-            raise ExportError(str(error).replace(str(writer.folder / FOLDER), str(source.folder))) from error
+            raise ExportError(str(error).replace(str(writer.folder / FOLDER), str(source.folder.resolve()))) from error
         finally:
             forget(writer.folder)
         signature = loaded.signature

@@ -14,13 +14,11 @@ from typing import Any
 
 from onnx import TensorProto
 
-from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Engine, Manifest, Precision, Serving
+from tritone.bundle.manifest import Engine, Precision, Serving
 from tritone.errors import ExportError
-from tritone.families.export.report import bundle_bytes, provenance
 from tritone.families.generic.onnx import TYPES
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
-from tritone.families.generic.writer import GraphReport
+from tritone.families.generic.writer import GraphReport, write_graph
 
 PLAN = "model.plan"
 Described = Mapping[str, Sequence[Any]]
@@ -65,33 +63,31 @@ def export_tensorrt(
         )
     built = f"{engine.library} {engine.version}" + (f" on {engine.gpu}" if engine.gpu else "")
     facts = GraphFacts(
-        name=plan.stem if plan.stem != "model" else plan.absolute().parent.name,
+        name=plan.stem,
         inputs=tuple(_facts(plan, *each) for each in inputs.items()),
         outputs=tuple(_facts(plan, *each) for each in outputs.items()),
         about=(plan.name, built, f"{plan.stat().st_size / 1e6:.2f} MB"),
     )
-    proposal = propose(facts, options, None, name=name)
+    proposal = propose(facts, options, None, name=name, output=output)
     propose_only(proposal)
     if output is None:
         return proposal
-    with BundleWriter(output) as writer:
-        shutil.copyfile(plan, writer.folder / PLAN)
-        for label_file, path in proposal.labels.items():
-            shutil.copyfile(path, writer.folder / label_file)
-        artifact = writer.artifact(
-            "model", PLAN, runtime="tensorrt", precision=precision, weight_storage=precision, engine=engine
-        )
-        bundle = writer.commit(
-            Manifest(
-                name=proposal.name,
-                kind="generic",
-                generic=proposal.generic,
-                serving=serving or Serving(),
-                artifacts=(artifact,),
-                provenance=provenance("tensorrt", {plan.name: plan}, {}, ()),
-            )
-        )
-    return GraphReport(bundle, bundle_bytes(bundle))
+    return write_graph(
+        lambda target: shutil.copyfile(plan, target),  # type: ignore[arg-type]
+        PLAN,
+        runtime="tensorrt",
+        family="tensorrt",
+        original=plan,
+        proposal=proposal,
+        output=output,
+        serving=serving or Serving(),
+        options={},
+        packages=(),
+        opened=None,
+        precision=precision,
+        weight_storage=precision,
+        engine=engine,
+    )
 
 
 def _facts(plan: Path, name: str, described: Sequence[Any]) -> TensorFacts:

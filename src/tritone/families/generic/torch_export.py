@@ -74,6 +74,7 @@ def export_torch_export(
                 options or TensorOptions(),
                 lambda inputs: dict(zip(called, graph(inputs, called), strict=True)),
                 name=name,
+                output=output,
             )
             propose_only(proposal)
             if output is None:

@@ -80,7 +80,7 @@ def export_torchscript(
         raise ExportError(f"{path} is a script, which says nothing of the sizes of {', '.join(unsaid)}. {SAY}")
     run = _Runner(module, facts.inputs)
     facts = _with_outputs(facts, options, run, dict(rename or {}), known)
-    proposal = propose(facts, options, run, name=name)
+    proposal = propose(facts, options, run, name=name, output=output)
     propose_only(proposal)
     if output is None:
         return proposal
@@ -169,7 +169,8 @@ def _with_outputs(
         raise ExportError(f"{'; '.join(first.notes)} {SAY}")
     inputs = {each.name: np.zeros(sample[each.name], DTYPES[each.type]) for each in facts.inputs}
     results = run.results(inputs)
-    names = new_names([f"output_{index}" for index in range(len(results))], rename, known + _numbered(len(results)))
+    numbered = [f"output_{index}" for index in range(len(results))]
+    names = new_names(numbered, rename, known + numbered)
     run.names = names
     open_axes = {each.name: [size < 0 for size in each.dims] for each in first.generic.inputs}
     grown = dict(inputs)
@@ -208,7 +209,3 @@ def _silent(run: _Runner) -> Callable[[Mapping[str, Array]], Results]:
 
 def _rows(proposal: Proposal) -> tuple[int, ...]:
     return (1,) if proposal.generic.max_batch_size else ()
-
-
-def _numbered(count: int) -> list[str]:
-    return [f"output_{index}" for index in range(count)]

@@ -1,8 +1,10 @@
 """Writing the bundle of a generic model whose graph is one file, from what was proposed of it."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tritone.bundle.bundle import Bundle, BundleWriter, read_labels
 from tritone.bundle.manifest import Manifest, Runtime, Serving
@@ -10,7 +12,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import TORCH_PACKAGES, Choice, bundle_bytes, provenance
 from tritone.families.generic.proposal import Proposal
 from tritone.pipelines.graphs.contract import check_graph
-from tritone.runtime import open_graph
+from tritone.runtime import Graph, open_graph
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ def write_graph(
     output: Path,
     serving: Serving,
     options: dict[str, Choice],
+    packages: Sequence[str] = TORCH_PACKAGES,
+    beside: Sequence[Path] = (),
+    opened: Callable[[Path], Graph] | None = open_graph,
+    **about: Any,
 ) -> GraphReport:
     """Write a bundle, open its graph and hold it against the manifest.
 
@@ -39,6 +45,10 @@ def write_graph(
         write: writes the graph to a path.
         file: the name of that file in the bundle.
         original: what it was made of.
+        packages: whose versions are kept.
+        beside: files of its weights, which are copied.
+        opened: opens what was written to hold it against the manifest; None where it cannot be opened here.
+        about: as of `BundleWriter.artifact`.
 
     Raises:
         ExportError: the graph does not fit what was proposed of it.
@@ -46,6 +56,8 @@ def write_graph(
     """
     with BundleWriter(output) as writer:
         write(writer.folder / file)
+        for each in beside:
+            shutil.copyfile(each, writer.folder / each.name)
         for name, path in proposal.labels.items():
             (writer.folder / name).write_bytes("\n".join((*read_labels(path), "")).encode())
         manifest = Manifest(
@@ -53,12 +65,12 @@ def write_graph(
             kind="generic",
             generic=proposal.generic,
             serving=serving,
-            artifacts=(writer.artifact("model", file, runtime=runtime),),
-            provenance=provenance(family, {original.name: original}, options, TORCH_PACKAGES),
+            artifacts=(writer.artifact("model", file, *(each.name for each in beside), runtime=runtime, **about),),
+            provenance=provenance(family, {original.name: original}, options, packages),
         )
         try:
-            graph = open_graph(writer.folder / file)
-            check_graph(graph, Bundle(writer.folder, manifest), "model", original)
+            if opened is not None:
+                check_graph(opened(writer.folder / file), Bundle(writer.folder, manifest), "model", original)
         except BundleError as error:
             raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
         bundle = writer.commit(manifest)

@@ -4,19 +4,16 @@ config.json, processor_config.json, vocab.json, …, model.safetensors
     ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
 from tritone.errors import ExportError
-from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
-from tritone.families.export.frame_drift import frame_drift
 from tritone.families.export.hf_folder import CONFIG, weight_files
 from tritone.families.export.json_files import read_json, read_json_if_there
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.hf.checkpoint import adapter_file, read_adapter, read_state
@@ -26,7 +23,6 @@ from tritone.families.hf.graphs import OfflineGraph
 from tritone.families.hf.model import Network
 from tritone.families.hf.options import HfOptions
 from tritone.families.hf.tokenizer import VOCAB, read_tokenizer
-from tritone.runtime import Graph
 
 EXTRACTOR = "Wav2Vec2FeatureExtractor"
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
@@ -105,13 +101,10 @@ class HfModel(ExportedModel):
         return notes
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        network = self.network.in_precision(precision, explicit=explicit)
+        network = in_precision(self.network, precision, explicit=explicit)
         offline = OfflineGraph(network, self.front_end, self.sample_rate).eval()
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         return graphs | stage_graphs(offline) if self.options.stages else graphs
-
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        return frame_drift(self.graphs[role], opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
         table = self.table

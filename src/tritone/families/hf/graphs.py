@@ -27,10 +27,5 @@ class OfflineGraph(UtteranceGraph):
         return self.network.config.reach
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `forward` returns, of features (batch, samples, 1) that are ready."""
         log_probs, num_frames, encoded = self.network(as_dtype(features, self.network.dtype), num_samples)
         return log_probs, num_frames, as_dtype(encoded, torch.float32)
-
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)

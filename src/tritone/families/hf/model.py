@@ -1,14 +1,11 @@
 """The network: feature extractor, encoder and CTC head, and how upstream's tensors become it."""
 
-import copy
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Precision
 from tritone.families.export.checkpoint import require_fit
-from tritone.families.export.precision import DTYPES, compute_wide
 from tritone.families.hf.config import ModelConfig
 from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
 from tritone.families.layers.ctc import token_log_probs
@@ -52,15 +49,6 @@ class Network(nn.Module):
     def dtype(self) -> torch.dtype:
         """What it computes in."""
         return self.lm_head.weight.dtype
-
-    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "Network":
-        """A copy that computes in a precision, itself for "fp32"; see `wenet.model.AsrModel.in_precision`."""
-        if precision == "fp32":
-            return self
-        narrow = copy.deepcopy(self).to(DTYPES[precision])
-        if explicit:
-            compute_wide(narrow)
-        return narrow
 
     def forward(self, x: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Encode samples (batch, samples, 1).

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from tritone.families.export.options import Option, RecognizerOptions
+from tritone.families.export.options import RecognizerOptions
+from tritone.options.fields import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,10 +12,8 @@ class HfOptions(RecognizerOptions):
     """The model's folder, and what to make of it; the rest see `ExportOptions`."""
 
     folder: Path
-    language: Annotated[
-        str | None,
-        Option(
-            "Language of a model with adapters for several (MMS), such as eng: its vocabulary and its adapter. "
-            "Default: the one that the folder was saved with."
-        ),
-    ] = None
+    language: str | None = option(
+        None,
+        "Language of a model with adapters for several (MMS), such as eng: its vocabulary and its adapter. "
+        "Default: the one that the folder was saved with.",
+    )

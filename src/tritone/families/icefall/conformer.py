@@ -185,7 +185,8 @@ class ConformerStep(nn.Module):
         if config.causal is None:
             raise ExportError(
                 "a conformer's checkpoint does not tell whether its convolutions are causal, and a wrong guess gives "
-                "wrong text. Say it: causal if it was trained with --causal-convolution True (then it can be streamed)"
+                "wrong text. Say it: --causal if it was trained with --causal-convolution True (then it can be "
+                "streamed), else --no-causal, without --streaming"
             )
         if not config.causal:
             raise ExportError(

@@ -16,10 +16,11 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, State, Streaming, Transducer
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import file_in
-from tritone.families.export.drift import Drift
+from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
-from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.joiner import JoinerGraph
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.export.transducer_drift import TransducerDrift
@@ -30,7 +31,6 @@ from tritone.families.icefall.graphs import (
     PROCESSED,
     SAMPLE_RATE,
     SAMPLE_SCALE,
-    JoinerGraph,
     OfflineGraph,
     PredictorGraph,
     StreamingGraph,
@@ -105,7 +105,7 @@ class ExportedIcefall(ExportedModel):
         self.notes = read.notes
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        model = self.model.in_precision(precision, explicit=explicit)
+        model = in_precision(self.model, precision, explicit=explicit)
         offline = OfflineGraph(model, self.front_end, self.head)
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         if self.options.streaming:
@@ -118,10 +118,10 @@ class ExportedIcefall(ExportedModel):
             graphs["joiner"] = JoinerGraph(model.joiner)
         return {role: graph.eval() for role, graph in graphs.items()}
 
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         graphs = self.graphs
         if self.transducer is None:
-            return frame_drift(graphs[role], opened, recordings)
+            return super().drift(role, opened, recordings)
         return self._transducer_drift(graphs[role], opened, recordings)
 
     @cached_property

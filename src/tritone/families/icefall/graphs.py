@@ -3,7 +3,6 @@
 OfflineGraph     waveform, num_samples                ->  encoder_out, num_frames
 StreamingGraph   waveform, num_samples, states        ->  the same, and next states
 PredictorGraph   context                              ->  predictor_out
-JoinerGraph      encoder_out, predictor_out           ->  logits
 
 Encoder and predictor end with the joiner's projections: an encoder frame is joined with many contexts, and a context
 with many frames. With a CTC head, the encoders give log_probs, num_frames, encoder_out, and there are no others.
@@ -26,6 +25,7 @@ from tritone.families.export.exportable import (
     UtteranceGraph,
     trial_signal,
 )
+from tritone.families.export.joiner import TRIAL_ROWS
 from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.model import CtcHead, IcefallModel, streaming_step
 from tritone.families.icefall.options import Head
@@ -40,7 +40,6 @@ PADDING = math.log(1e-10)  # of features, in upstream's batches and after the en
 PROCESSED = "processed"  # the state that counts what a stream has had, 0 before its first step
 
 TRIAL_STEPS = 3
-TRIAL_ROWS = 7  # of contexts and of frames to join
 
 
 def make_fbank(num_mel_bins: int) -> Fbank:
@@ -122,12 +121,7 @@ class OfflineGraph(UtteranceGraph):
         return self.output.names
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        """What the network says of features (batch, frames, bins); see `families.export.stages`."""
         return self.output(*self.encoder(features, self.front_end.num_frames(num_samples)))
-
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)
 
 
 class StreamingGraph(ExportableGraph):
@@ -267,34 +261,3 @@ class PredictorGraph(ExportableGraph):
 
     def forward(self, context: Tensor) -> tuple[Tensor]:
         return (as_dtype(self.projection(self.predictor(context)), torch.float32),)
-
-
-class JoinerGraph(ExportableGraph):
-    """Frames and contexts, projected, (rows, dim) both -> logits (rows, vocab)."""
-
-    compared = ("logits",)
-    counted = None
-
-    def __init__(self, joiner: Joiner) -> None:
-        super().__init__()
-        self.output_linear, self.dim = joiner.output_linear, joiner.dim
-
-    @property
-    def outputs(self) -> list[str]:
-        return ["logits"]
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"encoder_out": {0: "rows"}, "predictor_out": {0: "rows"}}
-
-    def example(self) -> dict[str, Tensor]:
-        return {name: torch.zeros(EXAMPLE_BATCH, self.dim) for name in self.dynamic}
-
-    def trials(self) -> Iterator[Run]:
-        random = torch.Generator().manual_seed(0)
-        yield Run([{name: torch.randn(TRIAL_ROWS, self.dim, generator=random) for name in self.dynamic}])
-
-    def forward(self, encoder_out: Tensor, predictor_out: Tensor) -> tuple[Tensor]:
-        # Summed in float32: what both are given in.
-        joined = as_dtype(torch.tanh(encoder_out + predictor_out), self.output_linear.weight.dtype)
-        return (as_dtype(self.output_linear(joined), torch.float32),)

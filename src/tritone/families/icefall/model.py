@@ -1,15 +1,12 @@
 """A whole icefall model: encoder, predictor, joiner, and zipformer's CTC head where there is one."""
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
-from tritone.families.export.precision import DTYPES
 from tritone.families.icefall.conformer import Conformer, ConformerConfig, ConformerStep
 from tritone.families.icefall.stateless import Joiner, PredictorConfig, StatelessPredictor
 
@@ -117,27 +114,6 @@ class IcefallModel(nn.Module):
             for prefix, part in self.upstream_parts().items()
             for name, value in part.state_dict().items()
         }
-
-    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "IcefallModel":
-        """A copy that computes in a precision; itself for "fp32".
-
-        Modules that say `in_float32` keep their parameters, as do features and log-softmax.
-
-        Args:
-            precision: one that networks are traced in; int8 is made of the float32 graph.
-            explicit: have the graph itself say that softmax is float32 inside. torch's kernels see to it without.
-        """
-        if precision == "fp32":
-            return self
-        narrow = copy.deepcopy(self)
-        for module in narrow.modules():
-            if explicit and hasattr(module, "wide_softmax"):
-                module.wide_softmax = True  # type: ignore[assignment]
-            if not getattr(module, "in_float32", False):
-                for value in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                    if value.is_floating_point():
-                        value.data = value.data.to(DTYPES[precision])
-        return narrow
 
 
 def streaming_step(

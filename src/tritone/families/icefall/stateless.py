@@ -122,4 +122,6 @@ class Joiner(nn.Module):
 
     def forward(self, encoder_out: Tensor, predictor_out: Tensor) -> Tensor:
         """Projected (…, dim) of both, of shapes that broadcast -> logits (…, vocab) float32."""
-        return as_dtype(self.output_linear(torch.tanh(encoder_out + predictor_out)), torch.float32)
+        # Summed in float32, in which graphs are given both.
+        joined = as_dtype(torch.tanh(encoder_out + predictor_out), self.output_linear.weight.dtype)
+        return as_dtype(self.output_linear(joined), torch.float32)

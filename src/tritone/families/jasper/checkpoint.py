@@ -12,13 +12,12 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
+from tritone.families.export.settings import read_config_file
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.names import TRAINING, from_nemo_names, tensor_shapes, todays_names
 from tritone.families.jasper.nemo import read_nemo_config
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights
-from tritone.yaml_text import read_yaml
 
-MAX_CONFIG_BYTES = 16 * 2**20
 STATE, EMA_STATE = "state_dict", "ema_state_dict"
 
 
@@ -38,13 +37,9 @@ def read_config(path: Path) -> ModelConfig:
     """
     if path.suffix == ".toml":
         raise ExportError(f"config {path}: upstream has left TOML for YAML; give the .yaml of the same name")
-    if not path.is_file():
-        raise ExportError(f"config not found: {path}")
-    if path.suffix == NEMO_SUFFIX:
+    if path.suffix == NEMO_SUFFIX and path.is_file():
         return parse_config(read_nemo_config(path))
-    if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
-        raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-    return parse_config(read_yaml(path.read_bytes(), f"config {path}", ExportError))
+    return parse_config(read_config_file(path))
 
 
 def read_weights(path: Path, *, ema: bool = True) -> Weights:

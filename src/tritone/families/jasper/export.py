@@ -4,17 +4,14 @@ Jasper_…_checkpoint.pt and its .yaml, or a .nemo archive
     ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
 from tritone.errors import ExportError
-from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
-from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.export.tokens import tokens_of
@@ -24,7 +21,6 @@ from tritone.families.jasper.model import Network
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.layers.log_mel import LogMel, features_of
 from tritone.families.nemo.archive import NEMO_SUFFIX
-from tritone.runtime import Graph
 
 
 def export_jasper(**choices: Any) -> ExportReport:
@@ -73,12 +69,9 @@ class JasperModel(ExportedModel):
         return self._parameters
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        offline = OfflineGraph(self.network.in_precision(precision), self.front_end).eval()
+        offline = OfflineGraph(in_precision(self.network, precision), self.front_end).eval()
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         return graphs | stage_graphs(offline) if self.options.stages else graphs
-
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        return frame_drift(self.graphs[role], opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
         settings, offline = self.settings, self.graphs["encoder"]

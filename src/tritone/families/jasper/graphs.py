@@ -51,17 +51,9 @@ class OfflineGraph(UtteranceGraph):
         return x, Rows.starting(x, own if self.network.config.masked else block, own, block)
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `forward` gives, of features (batch, frames, bins) that are ready.
-
-        Frames at or beyond a row's own may be anything.
-        """
         num_frames = self.front_end.num_frames(num_samples)
         places = torch.arange(features.shape[1], device=features.device)
         features = features.masked_fill((places >= num_frames.unsqueeze(1)).unsqueeze(2), 0.0)
         x, rows = self.rows(as_dtype(features.transpose(1, 2).unsqueeze(2), self.network.dtype), num_samples)
         log_probs, num_frames, encoded = self.network(x, rows)
         return log_probs, num_frames, as_dtype(encoded.squeeze(2).transpose(1, 2), torch.float32)
-
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)

@@ -10,7 +10,6 @@ Frames are the width of images one pixel high: onnxruntime has kernels for these
 cent faster with large weights and five times with a convolution for each channel.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Precision
-from tritone.families.export.precision import DTYPES, as_dtype
+from tritone.families.export.precision import as_dtype
 from tritone.families.jasper.config import BlockConfig, ModelConfig
 from tritone.families.jasper.names import branch_names, convolution_names
 from tritone.families.layers.convolution import for_tensor_cores
@@ -208,10 +206,6 @@ class Network(nn.Module):
     def needs_blocks(self) -> bool:
         """Whether frames that upstream pads an utterance with change what comes before them."""
         return not self.config.masked or any(block.normalization != "batch" for block in self.config.blocks)
-
-    def in_precision(self, precision: Precision) -> "Network":
-        """A copy that computes in a precision; itself for "fp32". Norms over frames and log-softmax stay float32."""
-        return self if precision == "fp32" else copy.deepcopy(self).to(DTYPES[precision])
 
     def masked(self, masked: bool) -> "Network":
         """The same network, shared weights and all, that hears or does not hear what is behind an utterance's end."""

@@ -240,13 +240,9 @@ def _check_target(whole: Section) -> None:
     )
 
 
-def _has_prompts(whole: Section) -> bool:
-    return str(whole.get("target", None)).endswith("WithPrompt")
-
-
 def _prompts(whole: Section) -> PromptConfig | None:
     """The languages of a model whose class takes one with each utterance."""
-    if not _has_prompts(whole):
+    if not str(whole.get("target", None)).endswith("WithPrompt"):
         return None
     defaults = whole.section("model_defaults", DEFAULTS_KEYS)
     if not defaults.flag("initialize_prompt_feature", False):
@@ -410,14 +406,14 @@ def _transducer(whole: Section, decoder: Section) -> TransducerConfig:
     hidden = prednet.whole("pred_hidden", least=1)
     if prednet.whole("rnn_hidden_size", -1) not in (-1, 0, hidden):
         raise ExportError("decoder.prednet.rnn_hidden_size: an LSTM with a projection cannot be read")
-    decoding = whole.section("decoding") if whole.get("decoding", None) is not None else Section("decoding", {})
+    decoding = whole.part("decoding")
     durations = _durations(decoding)
     if (extra := joint.whole("num_extra_outputs", 0)) != len(durations):
         raise ExportError(
             f"joint.num_extra_outputs is {extra}, but decoding.durations has {len(durations)}: only RNNT models (none) "
             "and TDT models (one output for each duration) can be read"
         )
-    greedy = decoding.section("greedy") if decoding.get("greedy", None) is not None else Section("greedy", {})
+    greedy = decoding.part("greedy")
     symbols = greedy.get("max_symbols", None)  # upstream's name of today; of old greedy.max_symbols_per_step
     symbols = greedy.get("max_symbols_per_step", None) if symbols is None else symbols
     if symbols is not None and (isinstance(symbols, bool) or not isinstance(symbols, int) or symbols < 1):

@@ -13,15 +13,16 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Precision, Role, State, Transducer, Vocabulary
 from tritone.bundle.vocabulary import UNKNOWN
 from tritone.errors import ExportError
-from tritone.families.export.drift import Drift
+from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
-from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.joiner import JoinerGraph
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.layers.log_mel import LogMel, features_of
-from tritone.families.nemo.graphs import JoinerGraph, OfflineGraph, PredictorGraph
+from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph
 from tritone.families.nemo.model import read_archive
 from tritone.families.nemo.options import Head, NemoOptions
 from tritone.runtime import Graph
@@ -86,7 +87,7 @@ class ExportedNemo(ExportedModel):
         return notes
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        model = self.model.in_precision(precision, explicit=explicit)
+        model = in_precision(self.model, precision, explicit=explicit)
         offline = OfflineGraph(model, self.front_end, self.head)
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         if self.options.stages:
@@ -97,10 +98,10 @@ class ExportedNemo(ExportedModel):
             graphs |= {"predictor": PredictorGraph(model.predictor, model.joint), "joiner": JoinerGraph(model.joint)}
         return {role: graph.eval() for role, graph in graphs.items()}
 
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         graphs = self.graphs
         if self.head == "ctc":
-            return frame_drift(graphs[role], opened, recordings)
+            return super().drift(role, opened, recordings)
         return self._transducer_drift(graphs[role], opened, recordings)
 
     @cached_property

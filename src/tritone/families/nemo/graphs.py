@@ -3,7 +3,6 @@
 OfflineGraph     waveform, num_samples        ->  log_probs, num_frames, encoder_out; of a transducer the last two
                  (and language, of a model that is told it)
 PredictorGraph   context, hidden, cell        ->  predictor_out, next_hidden, next_cell
-JoinerGraph      encoder_out, predictor_out   ->  logits, of a TDT model with those of the durations after them
 
 Encoder and predictor end with the joint network's projections, as icefall's do.
 """
@@ -15,13 +14,13 @@ from torch import Tensor
 
 from tritone.audio import Waveform
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph
+from tritone.families.export.joiner import TRIAL_ROWS
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.model import NemoModel
 from tritone.families.nemo.options import Head
 from tritone.families.nemo.transducer import Joint, Predictor
 
-TRIAL_ROWS = 7  # of tokens and of frames to join
 TRIAL_TOKENS = 3  # of each row, one after the other
 
 
@@ -133,32 +132,3 @@ class PredictorGraph(ExportableGraph):
         predicted, *states = self.predictor(context, as_dtype(hidden, dtype), as_dtype(cell, dtype))
         next_hidden, next_cell = (as_dtype(state, torch.float32) for state in states)
         return as_dtype(self.projection(predicted), torch.float32), next_hidden, next_cell
-
-
-class JoinerGraph(ExportableGraph):
-    """Frames and predictions, projected, (rows, dim) both -> logits."""
-
-    compared = ("logits",)
-    counted = None
-
-    def __init__(self, joint: Joint) -> None:
-        super().__init__()
-        self.joint = joint
-
-    @property
-    def outputs(self) -> list[str]:
-        return ["logits"]
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"encoder_out": {0: "rows"}, "predictor_out": {0: "rows"}}
-
-    def example(self) -> dict[str, Tensor]:
-        return {name: torch.zeros(EXAMPLE_BATCH, self.joint.dim) for name in self.dynamic}
-
-    def trials(self) -> Iterator[Run]:
-        random = torch.Generator().manual_seed(0)
-        yield Run([{name: torch.randn(TRIAL_ROWS, self.joint.dim, generator=random) for name in self.dynamic}])
-
-    def forward(self, encoder_out: Tensor, predictor_out: Tensor) -> tuple[Tensor]:
-        return (self.joint(encoder_out, predictor_out),)

@@ -3,7 +3,6 @@
 FILE.nemo  ->  ModelConfig, tokens  ->  NemoModel with the archive's tensors
 """
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
-from tritone.families.export.precision import DTYPES, as_dtype, compute_wide
+from tritone.families.export.precision import as_dtype
 from tritone.families.export.tokens import BLANK, pieces_of, tokens_of
 from tritone.families.layers.log_mel import LogMelConfig
 from tritone.families.layers.mel import mel_banks
@@ -121,20 +119,6 @@ class NemoModel(nn.Module):
             part.load_state_dict(own, assign=True)
         model.encoder.fold()
         return model.eval().requires_grad_(False)
-
-    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "NemoModel":
-        """A copy that computes in a precision; itself for "fp32". Features and log-softmax stay float32.
-
-        Args:
-            precision: one that networks are traced in; int8 is made of the float32 graph.
-            explicit: as of `ExportedModel.graphs_in`.
-        """
-        if precision == "fp32":
-            return self
-        narrow = copy.deepcopy(self).to(DTYPES[precision])
-        if explicit:
-            compute_wide(narrow)
-        return narrow
 
 
 def read_archive(path: Path) -> tuple[NemoModel, list[str]]:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tritone.families.export.options import Option, RecognizerOptions
+from tritone.families.export.options import RecognizerOptions
+from tritone.options.fields import option
 
 Head = Literal["transducer", "ctc"]
 
@@ -14,7 +15,4 @@ class NemoOptions(RecognizerOptions):
     """NeMo's archive, and what to make of it; the rest see `ExportOptions`."""
 
     archive: Path  # the command's argument
-    head: Annotated[
-        Head | None,
-        Option("transducer (RNNT or TDT) or ctc. Default: the transducer, if the model has one."),
-    ] = None
+    head: Head | None = option(None, "transducer (RNNT or TDT) or ctc. Default: the transducer, if the model has one.")

@@ -10,7 +10,6 @@ names the file by its whole path, which runtimes refuse: `beside` makes a graph 
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import onnx
@@ -31,9 +30,7 @@ class WeightFile:
     def __enter__(self) -> "WeightFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def keep(self, tensor: TensorProto, array: np.ndarray, location: str | None = None) -> None:

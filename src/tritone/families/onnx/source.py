@@ -20,7 +20,7 @@ from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.forms import open_axes
 from tritone.families.onnx.large import point_into
-from tritone.runtime.onnx.external_data import inspect, locations
+from tritone.runtime.onnx.external_data import inspect
 
 MAX_BYTES = 2**31 - 1
 """Largest size of a graph in bytes: what one protobuf message, and so one ONNX file, can hold. Weights beside it that
@@ -131,9 +131,7 @@ def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
     """
     try:
         _check_size(path, path.stat().st_size)
-        inspect(path)
-        beside = {path.parent / name for name in locations(path)}
-        size = sum(file.stat().st_size for file in (path, *beside))
+        size = sum(file.stat().st_size for file in (path, *inspect(path).weights))
         _check_size(path, size, MAX_WEIGHT_BYTES)
         if size <= MAX_BYTES:
             model = onnx.load(path)

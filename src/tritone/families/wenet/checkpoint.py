@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
+from tritone.families.export.settings import read_bytes, read_config_file
 from tritone.families.wenet.config import ModelConfig, parse_config
 from tritone.families.wenet.model import AsrModel
 from tritone.paths import plain_text
-from tritone.yaml_text import read_yaml
 
 MAX_TEXT_BYTES = 64 * 2**20
 # What may be left out: position tables are computed, concat_linear layers were never used, losses have no part in it.
@@ -23,27 +23,16 @@ TRAINING = ("*.pe", "*.concat_linear*", "criterion_att.*", "ctc.ctc_loss.*")
 VARIANCE_FLOOR = 1e-20  # upstream's floor under the variance of a feature bin
 
 
-def _read_bytes(path: Path, what: str) -> bytes:
-    if not path.is_file():
-        raise ExportError(f"{what} not found: {path}")
-    if path.stat().st_size > MAX_TEXT_BYTES:
-        raise ExportError(f"{what} {path} has {path.stat().st_size} bytes; more than {MAX_TEXT_BYTES} cannot be right")
-    return path.read_bytes()
-
-
 def _read_text(path: Path, what: str) -> str:
     try:
-        return plain_text(_read_bytes(path, what))
+        return plain_text(read_bytes(path, what, MAX_TEXT_BYTES))
     except UnicodeDecodeError as error:
         raise ExportError(f"{what} {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def read_config(path: Path) -> ModelConfig:
     """Read `train.yaml`. Raises ExportError for unreadable YAML and unsupported settings."""
-    content = read_yaml(_read_bytes(path, "config"), f"config {path}", ExportError)
-    if not isinstance(content, dict):
-        raise ExportError(f"config {path} should hold settings (key: value), it holds one {type(content).__name__}")
-    return parse_config(content)
+    return parse_config(read_config_file(path))
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:

@@ -11,17 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritone.errors import ExportError
+from tritone.families.export.settings import Section
 
 SUBSAMPLINGS = ("conv2d", "conv2d6", "conv2d8")
 POSITIONS = ("rel_pos", "abs_pos")
 ATTENTIONS = ("rel_selfattn", "selfattn")
 ACTIVATIONS = ("swish", "relu", "gelu", "hardtanh", "tanh", "selu")
-
-
-def _choice(where: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ExportError(f"train.yaml: {where} is {value!r}; this version reads {', '.join(known)}")
-    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,139 +111,95 @@ class ModelConfig:
     window: str = "povey"
 
 
-def _number(where: str, value: Any, kind: type[int] | type[float]) -> Any:
-    try:
-        if isinstance(value, bool):
-            raise TypeError("a bool is no number")
-        return kind(value)
-    except (TypeError, ValueError) as error:
-        raise ExportError(f"train.yaml: {where} is {value!r}, expected a number") from error
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = config.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise ExportError(f"train.yaml: {name} should hold settings, found {type(value).__name__}")
-    return value
-
-
-def _pick(cls: type, values: Mapping[str, Any], where: str, **given: Any) -> Any:
+def _pick(cls: type, values: Section, **given: Any) -> Any:
     """Build dataclass `cls` from the keys it knows; a wrong type is an error that names the key."""
     picked: dict[str, Any] = {}
     for name, field in cls.__dataclass_fields__.items():  # type: ignore[attr-defined]
         if name in given or name not in values:
             continue
         kind = type(field.default)
-        value = values[name]
+        value = values.get(name)
         try:
-            picked[name] = kind(value) if not isinstance(value, bool) or kind is bool else _refuse(value)
+            if isinstance(value, bool) and kind is not bool:
+                raise ValueError(value)
+            picked[name] = kind(value)
         except (TypeError, ValueError) as error:
-            raise ExportError(f"train.yaml: {where}.{name} is {value!r}, expected {kind.__name__}") from error
+            raise ExportError(f"train.yaml: {values.path}.{name} is {value!r}, expected {kind.__name__}") from error
     return cls(**picked, **given)
 
 
-def _refuse(value: Any) -> Any:
-    raise ValueError(value)
-
-
-def _parse_encoder(config: Mapping[str, Any]) -> EncoderConfig:
-    kind = _choice("encoder", config.get("encoder", "conformer"), ("conformer", "transformer"))
-    values = _section(config, "encoder_conf")
+def _parse_encoder(config: Section) -> EncoderConfig:
+    kind = config.choice("encoder", ("conformer", "transformer"), "conformer")
+    values = config.part("encoder_conf")
     conformer = kind == "conformer"
-    if values.get("concat_after"):
+    if values.get("concat_after", False):
         raise ExportError(
             "train.yaml: encoder_conf.concat_after is true; upstream dropped it in 2023 and so does this reader"
         )
-    if values.get("layer_norm_type", "layer_norm") != "layer_norm":
-        raise ExportError(f"train.yaml: encoder_conf.layer_norm_type {values['layer_norm_type']!r} is not supported")
-    for key in ("conv_norm_eps",):
-        if float(values.get(key, 1e-5)) != float(values.get("norm_eps", 1e-5)):
-            raise ExportError(
-                f"train.yaml: encoder_conf.{key} differs from norm_eps; this reader has one epsilon for both"
-            )
+    values.choice("layer_norm_type", ("layer_norm",), "layer_norm")
+    if float(values.get("conv_norm_eps", 1e-5)) != float(values.get("norm_eps", 1e-5)):
+        raise ExportError(
+            "train.yaml: encoder_conf.conv_norm_eps differs from norm_eps; this reader has one epsilon for both"
+        )
+    usual = ("rel_pos", "rel_selfattn", "swish") if conformer else ("abs_pos", "selfattn", "relu")
     return _pick(
         EncoderConfig,
         values,
-        "encoder_conf",
         kind=kind,
-        input_dim=_number("input_dim", config.get("input_dim", 80), int),
-        input_layer=_choice("encoder_conf.input_layer", values.get("input_layer", "conv2d"), SUBSAMPLINGS),
-        pos_enc_layer_type=_choice(
-            "encoder_conf.pos_enc_layer_type",
-            values.get("pos_enc_layer_type", "rel_pos" if conformer else "abs_pos"),
-            POSITIONS,
-        ),
-        selfattention_layer_type=_choice(
-            "encoder_conf.selfattention_layer_type",
-            values.get("selfattention_layer_type", "rel_selfattn" if conformer else "selfattn"),
-            ATTENTIONS,
-        ),
-        activation_type=_choice(
-            "encoder_conf.activation_type", values.get("activation_type", "swish" if conformer else "relu"), ACTIVATIONS
-        ),
-        cnn_module_norm=_choice(
-            "encoder_conf.cnn_module_norm", values.get("cnn_module_norm", "batch_norm"), ("batch_norm", "layer_norm")
-        ),
+        input_dim=config.whole("input_dim", 80),
+        input_layer=values.choice("input_layer", SUBSAMPLINGS, "conv2d"),
+        pos_enc_layer_type=values.choice("pos_enc_layer_type", POSITIONS, usual[0]),
+        selfattention_layer_type=values.choice("selfattention_layer_type", ATTENTIONS, usual[1]),
+        activation_type=values.choice("activation_type", ACTIVATIONS, usual[2]),
+        cnn_module_norm=values.choice("cnn_module_norm", ("batch_norm", "layer_norm"), "batch_norm"),
         use_cnn_module=conformer and bool(values.get("use_cnn_module", True)),
         macaron_style=conformer and bool(values.get("macaron_style", True)),
     )
 
 
-def _parse_decoder(config: Mapping[str, Any]) -> DecoderConfig | None:
-    if not config.get("decoder"):
+def _parse_decoder(config: Section) -> DecoderConfig | None:
+    if not config.get("decoder", None):
         return None
-    kind = _choice("decoder", config["decoder"], ("transformer", "bitransformer"))
-    return _pick(DecoderConfig, _section(config, "decoder_conf"), "decoder_conf", kind=kind)
+    kind = config.choice("decoder", ("transformer", "bitransformer"))
+    return _pick(DecoderConfig, config.part("decoder_conf"), kind=kind)
 
 
-def parse_config(config: Mapping[str, Any]) -> ModelConfig:
+def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     """Read the content of a `train.yaml`.
 
     Raises:
         ExportError: a setting is missing, of the wrong type, or names a variant that this version cannot read.
     """
-    if not isinstance(config, Mapping):
-        raise ExportError(f"train.yaml should hold settings, found {type(config).__name__}")
+    config = Section("config", content)
     if "output_dim" not in config:
         raise ExportError(
             "train.yaml: output_dim is missing; use the train.yaml beside final.pt, which the trainer completes"
         )
-    tokenizer = _section(config, "tokenizer_conf")
-    special = tokenizer.get("special_tokens") or {}
-    model = _section(config, "model_conf")
-    dataset = _section(config, "dataset_conf")
-    fbank = _section(dataset, "fbank_conf")
+    tokenizer, model, dataset = (config.part(each) for each in ("tokenizer_conf", "model_conf", "dataset_conf"))
+    special, fbank, new_cmvn = tokenizer.part("special_tokens"), dataset.part("fbank_conf"), config.part("cmvn_conf")
     if "mfcc_conf" in dataset or dataset.get("feats_type", "fbank") != "fbank":
         raise ExportError(
             "train.yaml: dataset_conf asks for features other than fbank; only fbank models can be exported"
         )
-    new_cmvn = _section(config, "cmvn_conf")
-    cmvn_file = config.get("cmvn_file") or (new_cmvn.get("cmvn_file") if config.get("cmvn") else None)
-    has_bpe = bool(tokenizer.get("bpe_path") or config.get("bpe_model"))
-    units = config.get("tokenizer") or ("bpe" if has_bpe else "char")
+    cmvn_file = config.get("cmvn_file", None) or (new_cmvn.get("cmvn_file", None) if config.get("cmvn", None) else None)
+    has_bpe = bool(tokenizer.get("bpe_path", None) or config.get("bpe_model", None))
     return ModelConfig(
         encoder=_parse_encoder(config),
         decoder=_parse_decoder(config),
-        vocab_size=_number("output_dim", config["output_dim"], int),
-        blank_id=_number(
-            "ctc_blank_id", _section(config, "ctc_conf").get("ctc_blank_id", special.get("<blank>", 0)), int
-        ),
-        sos_id=special.get("<sos>"),
-        eos_id=special.get("<eos>"),
-        ctc_weight=_number("ctc_weight", model.get("ctc_weight", 0.5), float),
-        reverse_weight=_number("reverse_weight", model.get("reverse_weight", 0.0), float),
+        vocab_size=config.whole("output_dim"),
+        blank_id=config.part("ctc_conf").whole("ctc_blank_id", special.whole("<blank>", 0)),
+        sos_id=special.get("<sos>", None),
+        eos_id=special.get("<eos>", None),
+        ctc_weight=model.number("ctc_weight", 0.5),
+        reverse_weight=model.number("reverse_weight", 0.0),
         uses_cmvn=bool(cmvn_file),
         cmvn_file=cmvn_file,
         cmvn_is_json=bool(config.get("is_json_cmvn", new_cmvn.get("is_json_cmvn", True))),
-        units=_choice("tokenizer", units, ("char", "bpe")),
-        connect_symbol=str(tokenizer.get("connect_symbol") or ""),
-        sample_rate=_number("resample_rate", _section(dataset, "resample_conf").get("resample_rate", 16000), int),
-        num_mel_bins=_number("num_mel_bins", fbank.get("num_mel_bins", 80), int),
-        frame_length_ms=_number("frame_length", fbank.get("frame_length", 25), float),
-        frame_shift_ms=_number("frame_shift", fbank.get("frame_shift", 10), float),
-        window=_choice(
-            "dataset_conf.fbank_conf.window_type",
-            fbank.get("window_type", "povey"),
-            ("povey", "hamming", "hanning", "rectangular", "blackman"),
-        ),
+        units=config.choice("tokenizer", ("char", "bpe"), "bpe" if has_bpe else "char"),
+        connect_symbol=str(tokenizer.get("connect_symbol", None) or ""),
+        sample_rate=dataset.part("resample_conf").whole("resample_rate", 16000),
+        num_mel_bins=fbank.whole("num_mel_bins", 80),
+        frame_length_ms=fbank.number("frame_length", 25),
+        frame_shift_ms=fbank.number("frame_shift", 10),
+        window=fbank.choice("window_type", ("povey", "hamming", "hanning", "rectangular", "blackman"), "povey"),
     )

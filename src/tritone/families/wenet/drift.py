@@ -7,18 +7,9 @@ import torch
 
 from tritone.audio import Waveform
 from tritone.families.export.drift import Array, Drift, score_drift
-from tritone.families.export.frame_drift import frame_drift
-from tritone.families.export.stages import AcousticStage
-from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
+from tritone.families.wenet.graphs import OfflineGraph
 from tritone.families.wenet.rescoring import RescoringGraph
 from tritone.runtime import Graph
-
-
-def encoder_drift(
-    graph: OfflineGraph | StreamingGraph | AcousticStage, opened: Graph, recordings: Sequence[Waveform]
-) -> Drift:
-    """Compare the log-probabilities of an opened graph with those of the float32 network `graph`, frame by frame."""
-    return frame_drift(graph, opened, recordings)
 
 
 @torch.no_grad()

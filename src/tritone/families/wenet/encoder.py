@@ -25,6 +25,8 @@ from tritone.families.wenet.layers import (
 class GlobalCmvn(nn.Module):
     """(x - mean) * istd per feature bin; both are buffers of the checkpoint."""
 
+    in_float32 = True  # as features are
+
     mean: Tensor
     istd: Tensor
 
@@ -51,8 +53,11 @@ def make_feed_forward(config: EncoderConfig) -> PositionwiseFeedForward:
     return PositionwiseFeedForward(config.output_size, config.linear_units, config.dropout_rate, config.activation_type)
 
 
-class ConformerLayer(nn.Module):
-    """Half feed-forward, attention, convolution, half feed-forward; a norm before or after each residual sum."""
+class EncoderLayer(nn.Module):
+    """Half feed-forward, attention, convolution, half feed-forward; a norm before or after each residual sum.
+
+    A transformer's has attention and a whole feed-forward, and names their norms otherwise.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -60,7 +65,9 @@ class ConformerLayer(nn.Module):
         self.pre_norm = config.normalize_before
         self.self_attn = make_attention(config)
         self.feed_forward = make_feed_forward(config)
-        self.norm_ff, self.norm_mha = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
+        self.norms = ("norm_mha", "norm_ff") if config.kind == "conformer" else ("norm1", "norm2")
+        for name in self.norms:
+            self.add_module(name, nn.LayerNorm(width, eps=eps))
         self.ff_scale = 1.0
         self.feed_forward_macaron: PositionwiseFeedForward | None = None
         if config.macaron_style:
@@ -95,53 +102,21 @@ class ConformerLayer(nn.Module):
         upstream_padding: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Returns the output, keys and values of these frames as they are stored, and the next convolution cache."""
+        norm_mha, norm_ff = (self.get_submodule(name) for name in self.norms)
         if self.feed_forward_macaron is not None:
             x = self._feed_forward(self.feed_forward_macaron, self.norm_ff_macaron, x)
-        inner = self._before(self.norm_mha, x)
+        inner = self._before(norm_mha, x)
         attended, stored = self.self_attn.attend_self(inner, positions, mask, att_cache)
-        x = self._after(self.norm_mha, x + self.dropout(attended))
+        x = self._after(norm_mha, x + self.dropout(attended))
         if self.conv_module is not None:
             inner, cnn_cache = self.conv_module(
                 self._before(self.norm_conv, x), frame_mask, cnn_cache, upstream_padding
             )
             x = self._after(self.norm_conv, x + self.dropout(inner))
-        x = self._feed_forward(self.feed_forward, self.norm_ff, x)
+        x = self._feed_forward(self.feed_forward, norm_ff, x)
         if self.conv_module is not None:
             x = self.norm_final(x)
         return x, stored, cnn_cache
-
-
-class TransformerLayer(nn.Module):
-    """Attention and feed-forward, each with its norm before or after the residual sum."""
-
-    conv_module = None
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        width, eps = config.output_size, config.norm_eps
-        self.pre_norm = config.normalize_before
-        self.self_attn = make_attention(config)
-        self.feed_forward = make_feed_forward(config)
-        self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
-        self.dropout = nn.Dropout(config.dropout_rate)
-
-    def forward(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        frame_mask: Tensor,
-        att_cache: Tensor | None,
-        cnn_cache: Tensor | None,
-        upstream_padding: bool,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As `ConformerLayer.forward`; there is no convolution, so `cnn_cache` passes through."""
-        inner = self.norm1(x) if self.pre_norm else x
-        attended, stored = self.self_attn.attend_self(inner, positions, mask, att_cache)
-        x = x + self.dropout(attended)
-        x = x if self.pre_norm else self.norm1(x)
-        x = x + self.dropout(self.feed_forward(self.norm2(x) if self.pre_norm else x))
-        return (x if self.pre_norm else self.norm2(x)), stored, cnn_cache
 
 
 def chunk_mask(steps: Tensor, chunk_size: int, left_chunks: int) -> Tensor:
@@ -167,8 +142,7 @@ class Encoder(nn.Module):
         self.config = config
         self.global_cmvn = GlobalCmvn(config.input_dim) if uses_cmvn else None
         self.embed = Subsampling(config)
-        layer = ConformerLayer if config.kind == "conformer" else TransformerLayer
-        self.encoders = nn.ModuleList(layer(config) for _ in range(config.num_blocks))
+        self.encoders = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_blocks))
         self.after_norm = nn.LayerNorm(config.output_size, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.positional_dropout_rate)
 

@@ -11,15 +11,16 @@ from typing import Any
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Decoder, Encoder, Features, Precision, Role, State, Streaming, Vocabulary
 from tritone.families.export.checkpoint import file_in
-from tritone.families.export.drift import Drift
+from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
-from tritone.families.export.stages import AcousticStage, stage_graphs
+from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.fbank import FrontEnd
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
-from tritone.families.wenet.drift import decoder_drift, encoder_drift
+from tritone.families.wenet.drift import decoder_drift
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph, make_fbank
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.options import WenetOptions
@@ -71,7 +72,7 @@ class WenetModel(ExportedModel):
         }
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        options, model = self.options, self.model.in_precision(precision, explicit=explicit)
+        options, model = self.options, in_precision(self.model, precision, explicit=explicit)
         offline = OfflineGraph(model, self.front_end)
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         if options.streaming:
@@ -82,13 +83,12 @@ class WenetModel(ExportedModel):
             graphs["decoder"] = _rescoring(model, self.vocabulary)
         return {role: graph.eval() for role, graph in graphs.items()}
 
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         graph, offline = self.graphs[role], self.graphs["encoder"]
         assert isinstance(offline, OfflineGraph)
         if isinstance(graph, RescoringGraph):
             return decoder_drift(graph, opened, offline, self.settings.blank_id, recordings)
-        assert isinstance(graph, OfflineGraph | StreamingGraph | AcousticStage)
-        return encoder_drift(graph, opened, recordings)
+        return super().drift(role, opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
         offline, stream = self.graphs["encoder"], self.graphs.get("streaming_encoder")

@@ -62,13 +62,8 @@ class OfflineGraph(UtteranceGraph):
         return [round(seconds * self.sample_rate) for seconds in self.trial_seconds]
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the network says of features (batch, frames, bins); see `families.export.stages`."""
         encoded, num_frames = self.encoder(features, self.front_end.num_frames(num_samples))
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
-
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)
 
 
 class StreamingGraph(ExportableGraph):

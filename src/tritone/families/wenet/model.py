@@ -1,11 +1,7 @@
 """A whole WeNet model: encoder, CTC head and, where the config has one, attention decoder."""
 
-import copy
-
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Precision
-from tritone.families.export.precision import DTYPES, compute_wide
 from tritone.families.layers.ctc import token_log_probs
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
@@ -39,28 +35,6 @@ class AsrModel(nn.Module):
             self.decoder = BiTransformerDecoder(config.decoder, config.vocab_size, width, eps)
         elif config.decoder is not None:
             self.decoder = TransformerDecoder(config.decoder, config.decoder.num_blocks, config.vocab_size, width, eps)
-
-    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "AsrModel":
-        """A copy that computes in a precision; itself for "fp32".
-
-        Feature normalisation stays float32, as do features and log-softmax.
-
-        Args:
-            precision: one that networks are traced in; int8 is made of the float32 graph.
-            explicit: have the graph itself say that softmax and layer norms are float32 inside. torch's kernels see to
-                it without, in one pass.
-        """
-        if precision == "fp32":
-            return self
-        narrow = copy.deepcopy(self)
-        for part in (narrow.encoder, narrow.ctc, narrow.decoder):
-            if part is not None:
-                part.to(DTYPES[precision])
-        if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
-            narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
-        if explicit:
-            compute_wide(narrow)
-        return narrow
 
     def decode(
         self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor, reversed_tokens: Tensor | None = None

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
-from tritone.families.wespeaker.config import ModelConfig, parse_config, read_config_file
+from tritone.families.export.settings import read_config_file
+from tritone.families.wespeaker.config import ModelConfig, parse_config
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 from tritone.families.wespeaker.names import FRONT_END, PROJECTION, tensor_shapes
 

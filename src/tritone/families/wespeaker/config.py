@@ -6,18 +6,15 @@
 error, as it is upstream. `dataset_args` says how features are made. What matters in training alone is skipped.
 """
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tritone.errors import ExportError
-from tritone.yaml_text import read_yaml
+from tritone.families.export.settings import Section, shown
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
-MAX_CONFIG_BYTES = 2**20
 MAX_SIZE = 2**16  # of anything: channels, bins, embeddings
 MIN_RATE, MAX_RATE = 1000, 768_000  # Hz
 MAX_FRAME_MS = 1000.0
@@ -44,8 +41,11 @@ ECAPAS: Mapping[str, tuple[int, bool]] = {  # channels, global context
 ECAPA_CLASS, CAMPPLUS = "ECAPA_TDNN", "CAMPPlus"
 MODELS = (*RESNETS, ECAPA_CLASS, *ECAPAS, CAMPPLUS)
 NONLINEARITIES = ("batchnorm", "batchnorm_", "relu", "prelu")
-
-REQUIRED: Final = object()
+RESNET_KEYS = ("feat_dim", "embed_dim", "two_emb_layer", "pooling_func", "m_channels")
+CAMPPLUS_KEYS = (*("feat_dim", "embed_dim", "pooling_func", "growth_rate", "bn_size", "init_channels", "config_str"),)
+ECAPA_KEYS = ("feat_dim", "embed_dim", "pooling_func", "emb_bn")
+ECAPA_CLASS_KEYS = ("channels", "global_context_att")
+FBANK_KEYS = ("num_mel_bins", "frame_length", "frame_shift", "dither")  # noise is of training alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,170 +170,93 @@ def parse_config(content: Any) -> ModelConfig:
     Raises:
         ExportError: something is missing, unknown, of a wrong type, or not supported; the message names it.
     """
-    if not isinstance(content, Mapping):
-        raise ExportError(f"config should hold settings (key: value), it holds one {type(content).__name__}")
-    name = content.get("model")
+    whole = Section("config", content)
+    name = whole.get("model", None)
     if name not in MODELS:
-        raise ExportError(f"config: model is {reprlib.repr(name)}; this version reads {', '.join(MODELS)}")
-    network = _network(name, _Section(content, "model_args"))
-    features, num_frames = _features(content, network.feat_dim)
+        raise ExportError(f"config: model is {shown(name)}; this version reads {', '.join(MODELS)}")
+    network = _network(name, whole)
+    features, num_frames = _features(whole, network.feat_dim)
     return ModelConfig(name=name, network=network, features=features, num_frames=num_frames)
 
 
-def read_config_file(path: Path) -> Any:
-    """What a config.yaml holds, whatever that is.
+def _network(name: str, whole: Section) -> NetworkConfig:
+    keys = RESNET_KEYS if name in RESNETS else CAMPPLUS_KEYS if name == CAMPPLUS else ECAPA_KEYS
+    args = whole.part("model_args", (*keys, *ECAPA_CLASS_KEYS) if name == ECAPA_CLASS else keys)
 
-    Raises:
-        ExportError: it is missing, too large, or no YAML.
-    """
-    if not path.is_file():
-        raise ExportError(f"config not found: {path}")
-    if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
-        raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-    return read_yaml(path.read_bytes(), f"config {path}", ExportError)
+    def size(key: str, *default: int) -> int:
+        return args.whole(key, *default, least=1, most=MAX_SIZE)
 
+    def pooling(usual: Pooling) -> Pooling:
+        return args.choice("pooling_func", POOLINGS, usual)  # type: ignore[return-value]  # one of them
 
-class _Section:
-    """Settings of which each is asked for once; `close` refuses those that nobody asked for."""
-
-    def __init__(self, parent: Mapping[str, Any], name: str, path: str | None = None) -> None:
-        values = parent.get(name)
-        self.path = path or name
-        if values is not None and not isinstance(values, Mapping):
-            raise ExportError(f"config: {self.path} should hold settings, found {reprlib.repr(values)}")
-        self.values = dict(values or {})
-        self.asked: list[str] = []
-
-    def _take(self, key: str, default: Any) -> Any:
-        self.asked.append(key)
-        value = self.values.get(key, default)
-        if value is REQUIRED:
-            raise ExportError(f"config: {self.path}.{key} is missing")
-        return value
-
-    def size(self, key: str, default: Any = REQUIRED, most: int = MAX_SIZE) -> int:
-        value = self._take(key, default)
-        if type(value) is not int or not 1 <= value <= most:
-            raise ExportError(f"config: {self.path}.{key} is {reprlib.repr(value)}, expected a number from 1 to {most}")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self._take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ExportError(f"config: {self.path}.{key} is {reprlib.repr(value)}, expected a number")
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._take(key, default)
-        if not isinstance(value, bool):
-            raise ExportError(f"config: {self.path}.{key} is {reprlib.repr(value)}, expected true or false")
-        return value
-
-    def text(self, key: str, default: str) -> str:
-        value = self._take(key, default)
-        if not isinstance(value, str):
-            raise ExportError(f"config: {self.path}.{key} is {reprlib.repr(value)}, expected a word")
-        return value
-
-    def pooling(self, default: Pooling) -> Pooling:
-        value = self.text("pooling_func", default)
-        if value not in POOLINGS:
-            raise ExportError(
-                f"config: {self.path}.pooling_func is {value!r}; this version reads {', '.join(POOLINGS)}"
-            )
-        return value
-
-    def close(self, owner: str) -> None:
-        if unknown := [str(key) for key in self.values if key not in self.asked]:
-            raise ExportError(
-                f"config: {self.path} holds {', '.join(unknown[:10])}, which {owner} does not know; "
-                f"it knows {', '.join(self.asked)}"
-            )
-
-
-def _network(name: str, args: _Section) -> NetworkConfig:
-    network: NetworkConfig
     if name in RESNETS:
         bottleneck, blocks = RESNETS[name]
-        sizes = {"feat_dim": args.size("feat_dim"), "embed_dim": args.size("embed_dim")}
-        two_emb_layer, pooling = args.flag("two_emb_layer", False), args.pooling("TSTP")
-        width = args.size("m_channels", 32)  # upstream's class has it, its functions do not pass it on
-        args.close(name)
         return ResNetConfig(
-            bottleneck=bottleneck, blocks=blocks, two_emb_layer=two_emb_layer, pooling=pooling, width=width, **sizes
+            bottleneck=bottleneck,
+            blocks=blocks,
+            feat_dim=size("feat_dim"),
+            embed_dim=size("embed_dim"),
+            two_emb_layer=args.flag("two_emb_layer", False),
+            pooling=pooling("TSTP"),
+            width=size("m_channels", 32),  # upstream's class has it, its functions do not pass it on
         )
     if name == CAMPPLUS:
-        network = CamPPlusConfig(
-            feat_dim=args.size("feat_dim", 80),
-            embed_dim=args.size("embed_dim", 512),
-            pooling=args.pooling("TSTP"),
-            growth_rate=args.size("growth_rate", 32),
-            bn_size=args.size("bn_size", 4),
-            init_channels=args.size("init_channels", 128),
-            nonlinearities=_nonlinearities(args.text("config_str", "batchnorm-relu")),
+        return CamPPlusConfig(
+            feat_dim=size("feat_dim", 80),
+            embed_dim=size("embed_dim", 512),
+            pooling=pooling("TSTP"),
+            growth_rate=size("growth_rate", 32),
+            bn_size=size("bn_size", 4),
+            init_channels=size("init_channels", 128),
+            nonlinearities=_nonlinearities(str(args.get("config_str", "batchnorm-relu"))),
         )
-        args.close(name)
-        return network
-    if name == ECAPA_CLASS:
-        channels, global_context = args.size("channels", 512), args.flag("global_context_att", False)
-        defaults: tuple[Any, Any] = (80, 192)
-    else:
-        (channels, global_context), defaults = ECAPAS[name], (REQUIRED, REQUIRED)
-    network = EcapaConfig(
+    channels, global_context = ECAPAS.get(name) or (size("channels", 512), args.flag("global_context_att", False))
+    return EcapaConfig(
         channels=channels,
-        feat_dim=args.size("feat_dim", defaults[0]),
-        embed_dim=args.size("embed_dim", defaults[1]),
-        pooling=args.pooling("ASTP"),
+        feat_dim=size("feat_dim", *([80] if name == ECAPA_CLASS else [])),
+        embed_dim=size("embed_dim", *([192] if name == ECAPA_CLASS else [])),
+        pooling=pooling("ASTP"),
         global_context=global_context,
         emb_bn=args.flag("emb_bn", False),
     )
-    args.close(name)
-    return network
 
 
-def _features(content: Mapping[str, Any], feat_dim: int) -> tuple[FeatureConfig, int]:
+def _features(whole: Section, feat_dim: int) -> tuple[FeatureConfig, int]:
     """What `dataset_args` says, and in configs of 2022 `feature_args` and what is beside it."""
-    data, old = _Section(content, "dataset_args"), _Section(content, "feature_args")
-    frontend = data.text("frontend", "fbank")
-    if frontend != "fbank":
+    data, old = whole.part("dataset_args"), whole.part("feature_args")
+    if (frontend := data.get("frontend", "fbank")) != "fbank":
         raise ExportError(
-            f"config: dataset_args.frontend is {frontend!r}: that network hears what another one says of the waveform. "
+            f"dataset_args.frontend is {shown(frontend)}: that network hears what another one says of the waveform. "
             "Models on filterbanks (fbank) can be exported, and no others"
         )
-    beside = "fbank_args" not in data.values
-    fbank = (
-        _Section(content, "fbank_args") if beside else _Section(data.values, "fbank_args", "dataset_args.fbank_args")
-    )
-    features_without_sizes = "feature_args" in content and not fbank.values
-    bins = fbank.size("num_mel_bins", old.size("feat_dim", feat_dim) if features_without_sizes else 80)
-    frame_length, frame_shift = fbank.number("frame_length", 25), fbank.number("frame_shift", 10)
-    fbank.number("dither", 1.0)  # noise in training; extraction has none
-    fbank.close("compute_fbank")
-    statistics = _Section(data.values, "cmvn_args", "dataset_args.cmvn_args")
+    fbank = (data if "fbank_args" in data else whole).part("fbank_args", FBANK_KEYS)
+    bins = 80
+    if "feature_args" in whole and not any(key in fbank for key in FBANK_KEYS):
+        bins = old.whole("feat_dim", feat_dim, least=1, most=MAX_SIZE)
+    statistics = data.part("cmvn_args", ("norm_mean", "norm_var"))
     mean, deviation = statistics.flag("norm_mean", True), statistics.flag("norm_var", False)
-    statistics.close("apply_cmvn")
     cmvn = data.flag("cmvn", True)
     features = FeatureConfig(
-        sample_rate=data.size("resample_rate", 16000, MAX_RATE),
-        num_mel_bins=bins,
-        frame_length_ms=frame_length,
-        frame_shift_ms=frame_shift,
+        sample_rate=data.whole("resample_rate", 16000, least=1),
+        num_mel_bins=fbank.whole("num_mel_bins", bins, least=1, most=MAX_SIZE),
+        frame_length_ms=fbank.number("frame_length", 25),
+        frame_shift_ms=fbank.number("frame_shift", 10),
         subtract_mean=cmvn and mean,
         divide_by_deviation=cmvn and deviation,
     )
     # The old section wins, as in upstream's exporter.
-    return features, (old if "feature_args" in content else data).size("num_frms", 200)
+    return features, (old if "feature_args" in whole else data).whole("num_frms", 200, least=1, most=MAX_SIZE)
 
 
 def _nonlinearities(text: str) -> tuple[str, ...]:
     names = tuple(text.split("-"))
     if unknown := [name for name in names if name not in NONLINEARITIES]:
         raise ExportError(
-            f"config: model_args.config_str is {reprlib.repr(text)}; {reprlib.repr(unknown[0])} is none of "
+            f"config: model_args.config_str is {shown(text)}; {shown(unknown[0])} is none of "
             f"{', '.join(NONLINEARITIES)}"
         )
     if len({name.rstrip("_") for name in names}) < len(names):
-        raise ExportError(f"config: model_args.config_str is {reprlib.repr(text)}; it says one thing twice")
+        raise ExportError(f"config: model_args.config_str is {shown(text)}; it says one thing twice")
     return names
 
 

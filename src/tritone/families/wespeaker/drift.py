@@ -10,14 +10,13 @@ the score of two utterances by about a hundredth, a tenth of what scores of diff
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.audio import Waveform
 from tritone.errors import ExportError
-from tritone.families.export.exportable import ExportableGraph, Run, follow
+from tritone.families.export.exportable import ExportableGraph, follow
 from tritone.runtime import Graph
 
 
@@ -41,17 +40,13 @@ class EmbeddingDrift:
         )
 
 
-class _Hearing(Protocol):
-    def hearing(self, waveform: Waveform) -> Run | None: ...
-
-
 def embedding_drift(graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]) -> EmbeddingDrift:
     """Compare the embeddings of an opened graph with those of the float32 network `graph`.
 
     Raises:
         ExportError: no recording is long enough.
     """
-    runs = list(filter(None, map(cast(_Hearing, graph).hearing, recordings)))
+    runs = list(filter(None, map(graph.hearing, recordings)))
     if not runs:
         raise ExportError("the audio to check the exported graphs with is too short for a single embedding")
     [output] = graph.compared

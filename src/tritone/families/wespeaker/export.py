@@ -3,7 +3,6 @@
 config.yaml, avg_model.pt, mean_vec.npy  ->  manifest.json, and the graph of whole utterances in each precision
 """
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import Embedding, Encoder, Precision, Role
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, write_bundle
-from tritone.families.export.precision import DTYPES
+from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.wespeaker.checkpoint import load_network, read_config
@@ -63,7 +62,7 @@ class WespeakerModel(ExportedModel):
         self.choices = {"model": settings.name}
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        network = self.network if precision == "fp32" else copy.deepcopy(self.network).to(DTYPES[precision])
+        network = in_precision(self.network, precision)
         offline = OfflineGraph(network, self.front_end, self.mean).eval()
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
         return graphs | stage_graphs(offline) if self.options.stages else graphs

@@ -68,14 +68,6 @@ class OfflineGraph(UtteranceGraph):
         return torch.all(frames(num_samples) >= frames(torch.zeros_like(num_samples) + waveform.shape[1]))
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor]:
-        """The embeddings of features (batch, frames, bins) that are ready.
-
-        Frames at or beyond a row's own may be anything.
-        """
         num_frames = self.front_end.num_frames(num_samples)
         embeddings = as_dtype(self.network(features, num_frames), torch.float32)
         return (embeddings if self.mean is None else embeddings - self.mean,)
-
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor]:
-        features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)

@@ -20,6 +20,7 @@ from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Embedding, Encoder, Features, Manifest
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.export.settings import read_config_file
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.onnx.front_end import least_samples, utterance_features
 from tritone.families.onnx.source import Source, read_source
@@ -34,7 +35,7 @@ from tritone.families.onnx.trial import (
     signal,
     typical_size,
 )
-from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config, read_config_file
+from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, Window, manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.pipelines.memory import record
@@ -263,12 +264,10 @@ def _features(config: Path | None, bins: int | None) -> FeatureConfig:
     if config is None:
         return FeatureConfig(num_mel_bins=bins or FeatureConfig.num_mel_bins)
     content = read_config_file(config)
-    if isinstance(content, dict):
-        given = content.get("model_args")
-        known = bins or (given.get("feat_dim") if isinstance(given, dict) else None) or FeatureConfig.num_mel_bins
-        # Networks of any kind are imported, those too that cannot be built here.
-        content = {**content, "model": ECAPA_CLASS, "model_args": {"feat_dim": known}}
-    return parse_config(content).features
+    given = content.get("model_args")
+    known = bins or (given.get("feat_dim") if isinstance(given, dict) else None) or FeatureConfig.num_mel_bins
+    # Networks of any kind are imported, those too that cannot be built here.
+    return parse_config({**content, "model": ECAPA_CLASS, "model_args": {"feat_dim": known}}).features
 
 
 def _difference(

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from tritone.audio.fbank import SAMPLE_SCALE
-from tritone.families.export.options import ConvolutionOptions, Option
+from tritone.families.export.options import ConvolutionOptions
 from tritone.families.wespeaker.front_end import Window
+from tritone.options.fields import REQUIRED, option
 
 FOR_CHECKPOINTS = frozenset(
     {"checkpoint", "stages", "weight_storage", "precisions", "check_audio", "max_drift", "force", "lenient", "check"}
@@ -20,18 +21,14 @@ class WespeakerOptions(ConvolutionOptions):
 
     usual_drift: ClassVar[float] = 0.01  # docs/models/export-wespeaker.md has what models show
 
-    checkpoint: Annotated[Path, Option("WeSpeaker's avg_model.pt, or any of its checkpoints.")]
-    config: Annotated[Path, Option("WeSpeaker's config.yaml.")]
-    mean_vec: Annotated[
-        Path | None, Option("mean_vec.npy: a vector that the graph subtracts from every embedding.")
-    ] = None
-    window: Annotated[Window, Option("Window of the features: hamming, or povey for weights of 3D-Speaker.")] = (
-        "hamming"
+    checkpoint: Path = option(REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints.")
+    config: Path = option(REQUIRED, "WeSpeaker's config.yaml.")
+    mean_vec: Path | None = option(None, "mean_vec.npy: a vector that the graph subtracts from every embedding.")
+    window: Window = option("hamming", "Window of the features: hamming, or povey for weights of 3D-Speaker.")
+    sample_scale: float = option(SAMPLE_SCALE, "Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")
+    threshold: float | None = option(
+        None, "Cosine above which voices are the same speaker's; kept in the bundle.", least=-1, most=1
     )
-    sample_scale: Annotated[float, Option("Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")] = SAMPLE_SCALE
-    threshold: Annotated[
-        float | None, Option("Cosine above which voices are the same speaker's; kept in the bundle.", least=-1, most=1)
-    ] = None
-    max_drift: Annotated[
-        float | None, Option("Limit on the rotation of embeddings, as mean of 1 - cosine. Default: 0.01.", least=0)
-    ] = None
+    max_drift: float | None = option(
+        None, "Limit on the rotation of embeddings, as mean of 1 - cosine. Default: 0.01.", least=0
+    )

@@ -232,6 +232,7 @@ def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields
         layers=dims.text_layers,
         heads=dims.text_heads,
         head_dim=dims.head_dim,
+        encoder_heads=dims.audio_heads,
         **ids,
         **fields,
     )

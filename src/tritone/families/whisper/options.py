@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from tritone.families.export.options import ExportOptions, Option
+from tritone.families.export.options import ExportOptions
+from tritone.options.fields import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhisperOptions(ExportOptions):
     """Upstream's files, and what to make of them; the rest see `ExportOptions`."""
 
-    checkpoint: Annotated[Path, Option("A folder of transformers, or OpenAI's .pt file.")]
-    tokens: Annotated[
-        Path | None,
-        Option("With a .pt: multilingual.tiktoken or gpt2.tiktoken, of the package openai-whisper (whisper/assets/)."),
-    ] = None
+    checkpoint: Path = option(REQUIRED, "A folder of transformers, or OpenAI's .pt file.")
+    tokens: Path | None = option(
+        None, "With a .pt: multilingual.tiktoken or gpt2.tiktoken, of the package openai-whisper (whisper/assets/)."
+    )
 
     def __post_init__(self) -> None:
         if self.stages:

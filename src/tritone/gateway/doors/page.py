@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from tritone.client import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.formats import write
 from tritone.gateway.doors.stream import read_start
@@ -96,12 +97,17 @@ async def _models(gateway: "Gateway", request: Request) -> Response:
     options = gateway.options
     return JSONResponse(
         {
-            "models": [{"name": each.name, "kind": each.kind} for each in models],
+            "models": [{"name": each.name, "kind": each.kind, "searches": _searches(each)} for each in models],
             "live": options.stream_model,
             "files": options.model,
             "vad": options.vad_model,
         }
     )
+
+
+def _searches(model: ModelInfo) -> list[str] | None:
+    """The searches among which a request to a model may choose; None where nobody knows."""
+    return list(model.searches) or (None if model.has_search and not model.has_prompt else [])
 
 
 async def _transcribe(gateway: "Gateway", request: Request) -> Response:

@@ -7,18 +7,16 @@ Source: k2-fsa/sherpa-onnx, sherpa-onnx/csrc/online-websocket-server-impl.cc, on
 python-api-examples/online-websocket-client-*.py.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute
 
 from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, converse
+from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -31,21 +29,11 @@ END, ENDED = "Done", "Done!"
 
 def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
     """The door at a path."""
-    return [route(gateway, path, DOOR, _talk)]
+    return [conversations(gateway, path, DOOR, _talk, complaint)]
 
 
-def route(
-    gateway: "Gateway", path: str, door: str, talk: Callable[["Gateway", Socket], Awaitable[None]]
-) -> WebSocketRoute:
-    """Where one of sherpa-onnx's servers would be: each has conversations of its own, and words errors alike."""
-
-    async def answer(websocket: WebSocket) -> None:
-        await converse(websocket, gateway, door, partial(talk, gateway), _complaint)
-
-    return WebSocketRoute(path, answer)
-
-
-def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+    """An error as both of sherpa-onnx's servers word it."""
     return {"text": "", "error": answer.message}
 
 

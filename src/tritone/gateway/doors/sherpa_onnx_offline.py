@@ -17,9 +17,9 @@ from tritone.audio import wav
 from tritone.audio.files import check_sample_rate
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.doors.sherpa_onnx import END, route
+from tritone.gateway.doors.sherpa_onnx import END, complaint
 from tritone.gateway.refusal import GatewayRefusal
-from tritone.gateway.sockets import Socket
+from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in mem
 
 def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
     """The door at a path."""
-    return [route(gateway, path, DOOR, _talk)]
+    return [conversations(gateway, path, DOOR, _talk, complaint)]
 
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:

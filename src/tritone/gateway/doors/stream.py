@@ -8,19 +8,17 @@ docs/applications/gateway-websocket.md has it for clients.
 """
 
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute
 
 from tritone.audio.live import LiveAudio, live_audio
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ErrorAnswer, decoders
-from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.texts import TextOptions
 
 if TYPE_CHECKING:
@@ -88,11 +86,7 @@ class Start(_Options):
 
 def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:
     """The door at a path."""
-    return [WebSocketRoute(path, partial(_answer, gateway))]
-
-
-async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
-    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+    return [conversations(gateway, path, DOOR, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> "Mapping[str, Any]":

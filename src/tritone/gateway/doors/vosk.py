@@ -13,15 +13,14 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute
 
 from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ADDRESS, ErrorAnswer
-from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.search.hotwords import FOREIGN
 from tritone.transcript import Span, Transcript, joined
 
@@ -89,11 +88,7 @@ READERS: Mapping[str, Any] = {
 
 def routes(gateway: "Gateway", path: str = "/vosk") -> list[BaseRoute]:
     """The door at a path."""
-    return [WebSocketRoute(path, partial(_answer, gateway))]
-
-
-async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
-    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+    return [conversations(gateway, path, DOOR, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

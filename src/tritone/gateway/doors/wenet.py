@@ -11,17 +11,15 @@ Source: wenet-e2e/wenet, runtime/core/websocket and runtime/core/bin/websocket_c
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute
 
 from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.transcript import Alternative, Span, Transcript
 
 if TYPE_CHECKING:
@@ -33,11 +31,7 @@ SAMPLE_RATE = 16000  # Hz; the protocol names none
 
 def routes(gateway: "Gateway", path: str = "/wenet") -> list[BaseRoute]:
     """The door at a path."""
-    return [WebSocketRoute(path, partial(_answer, gateway))]
-
-
-async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
-    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+    return [conversations(gateway, path, DOOR, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

@@ -59,12 +59,13 @@ export class Gateway {
 }
 
 // What is asked of a recording, in the words of docs/applications/gateway-websocket.md.
-function recorded(asked) {
+function recorded(asked, model = asked.files) {
+  const search = asked.search(model);
   return {
-    model: asked.files,
+    model,
     words: true,
     search: {
-      ...(asked.search && { search: asked.search }),
+      ...(search && { search }),
       ...(asked.hotwords && { hotwords: asked.hotwords }),
     },
     texts: { punctuate: asked.punctuate, numbers: asked.numbers, profanity: asked.profanity },
@@ -75,8 +76,7 @@ function recorded(asked) {
 // What is asked of a stream.
 export function spoken(asked) {
   return {
-    ...recorded(asked),
-    model: asked.live,
+    ...recorded(asked, asked.live),
     vad: asked.vad ? { model: asked.vad } : false,
     final_model: asked.finalModel,
   };

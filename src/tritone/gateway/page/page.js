@@ -347,10 +347,12 @@ drop.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget || drop.
 drop.addEventListener("drop", (event) => {
   event.preventDefault();
   drop.classList.remove("over");
-  const [file] = event.dataTransfer.files;
+  const [file, ...others] = event.dataTransfer.files;
   if (!file) return;
-  if (page.state === "idle" && page.able.files) send(file);
-  else show(new Problem("A recording is under way, or no model takes files. Stop it, then drop the file again."));
+  if (page.state === "idle" && page.able.files) {
+    send(file);
+    if (others.length) show(new Problem(`One file at a time: this is ${file.name}, the others were not sent.`));
+  } else show(new Problem("A recording is under way, or no model takes files. Stop it, then drop the file again."));
 });
 
 // On a phone the settings come last and closed.

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tritone.client.transport import EMBEDDING, TEXT
+from tritone.client.transport import TEXT
 from tritone.errors import InputError
+from tritone.loadtest.options import TENSORS
 from tritone.report.stamp import Stamp
 
 SCHEMA = 1
@@ -125,8 +126,11 @@ class Measurement:
     and the one before had been answered. `wer`: word error rate of the very texts that were timed, None without
     references. `different_texts`: recordings that did not get the same text every time. `output`: what was answered.
     Of embeddings there are `least_cosine`, of two of one recording (None if none came twice), and
-    `different_embeddings`, recordings whose embeddings are not alike. `client_ms`: CPU time that the generator took per
-    request. `client_cpu`: share of one core that all its processes took; near 1 per process it measures itself.
+    `different_embeddings`, recordings whose embeddings are not alike. Models that are not speech have `TENSORS`: there
+    an utterance is a sample of the model's own inputs, `seconds` names them, and there is no audio. Those that answer a
+    request any number of times have `first_answer`, until the first one, and `answers`, their mean number. `client_ms`:
+    CPU time that the generator took per request. `client_cpu`: share of one core that all its processes took; near 1
+    per process it measures itself.
     """
 
     model: str
@@ -153,7 +157,9 @@ class Measurement:
     wer: float | None = None
     wer_words: int = 0
     different_texts: int = 0
-    output: str = TEXT  # or EMBEDDING
+    output: str = TEXT  # or EMBEDDING, or TENSORS
+    first_answer: Latency | None = None
+    answers: float | None = None
     least_cosine: float | None = None
     different_embeddings: int = 0
     notes: Sequence[str] = ()
@@ -161,7 +167,7 @@ class Measurement:
 
     @property
     def throughput(self) -> float:
-        """Utterances per second that were answered without error."""
+        """Utterances (or samples of other inputs) per second that were answered without error."""
         return self.utterances / self.wall_s if self.wall_s else 0.0
 
     @property
@@ -177,7 +183,12 @@ class Measurement:
     @property
     def has_texts(self) -> bool:
         """Whether texts were answered, which could be wrong."""
-        return self.output != EMBEDDING
+        return self.output == TEXT
+
+    @property
+    def has_audio(self) -> bool:
+        """Whether audio was sent."""
+        return self.output != TENSORS
 
     @property
     def failed(self) -> int:
@@ -203,8 +214,8 @@ class Report:
     notes: Sequence[str] = ()
 
     def rtfx_per_gpu(self, measurement: Measurement) -> float | None:
-        """Seconds of audio per second and GPU; None on a machine without one."""
-        return measurement.rtfx / len(self.stamp.gpus) if self.stamp.gpus else None
+        """Seconds of audio per second and GPU; None on a machine without one, and where no audio was sent."""
+        return measurement.rtfx / len(self.stamp.gpus) if self.stamp.gpus and measurement.has_audio else None
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -245,7 +256,7 @@ def _measurement(fields: dict[str, Any]) -> Measurement:
     if streaming is not None:
         latencies = {name: _latency(streaming[name]) for name in STREAM_LATENCIES}
         streaming = Streaming(**{**streaming, **latencies})
-    latencies = {name: _latency(fields[name]) for name in ("latency", "sent_late")}
+    latencies = {name: _latency(fields.get(name)) for name in ("latency", "sent_late", "first_answer")}
     return Measurement(**{**fields, **latencies, "server": server, "streaming": streaming})
 
 

@@ -20,6 +20,7 @@ LOADS = {
     "poisson": "requests/s offered",
     "streaming": "streams",
 }
+ONE = {"requests in flight": "request in flight", "streams": "stream"}
 PROTOCOLS = {"grpc": "gRPC", "http": "HTTP"}
 OPEN_LOOPS = ("constant", "poisson")
 CLIENT_CPU_LIMIT = 0.9  # of a core per process; a generator busier than that measures itself
@@ -45,7 +46,7 @@ def settings(measurement: Measurement) -> dict[str, str]:
         "model": measurement.model,
         "protocol": PROTOCOLS.get(measurement.protocol, measurement.protocol),
         "loop": LOOPS.get(measurement.loop, measurement.loop),
-        "audio": measurement.seconds,
+        "audio" if measurement.has_audio else "input": measurement.seconds,
         "batch": str(measurement.batch_size),
     }
     if measurement.samples != FLOAT32:
@@ -114,10 +115,16 @@ def describe(held: Mapping[str, str], names: Iterable[str] | None = None) -> str
     return ", ".join(filter(None, (_words(name, held[name]) for name in chosen)))
 
 
+def load_of(loop: str, load: float) -> str:
+    """A load in words, "8 requests in flight"."""
+    words = LOADS[loop]
+    return f"{load:g} {ONE.get(words, words) if load == 1 else words}"
+
+
 def operating_point(measurement: Measurement, names: Iterable[str]) -> str:
     """A measurement's load, and those of its settings that `names` lists, but for the loop."""
     words = describe(settings(measurement), [name for name in names if name != "loop"])
-    return ", ".join(filter(None, [f"{measurement.load:g} {LOADS[measurement.loop]}", words]))
+    return ", ".join(filter(None, [load_of(measurement.loop, measurement.load), words]))
 
 
 def common(measurements: Sequence[Measurement], leave_out: str = "") -> str:
@@ -126,6 +133,18 @@ def common(measurements: Sequence[Measurement], leave_out: str = "") -> str:
     held = {name: value for name, value in settings(measurements[0]).items() if (name, value) in shared}
     held.pop(leave_out, None)
     return describe(held)
+
+
+def unit_of(measurements: Sequence[Measurement]) -> str:
+    """What throughput counts: utterances; of other models requests, or samples where a request may have several."""
+    return unit(
+        any(each.has_audio for each in measurements), max((each.batch_size for each in measurements), default=1)
+    )
+
+
+def unit(has_audio: bool, batch_size: int) -> str:
+    """As `unit_of`, for what is not measured yet."""
+    return "utterances" if has_audio else "samples" if batch_size > 1 else "requests"
 
 
 def is_clean(measurement: Measurement) -> bool:

@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tritone.loadtest.findings.result import Latency, Measurement, Report
-from tritone.loadtest.findings.series import LOADS, LOOPS, common, describe, is_clean, settings, varying
+from tritone.loadtest.findings.series import (
+    LOADS,
+    LOOPS,
+    common,
+    describe,
+    is_clean,
+    load_of,
+    settings,
+    unit_of,
+    varying,
+)
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
@@ -141,9 +151,10 @@ class Comparison:
         kinds = STREAM_KINDS if streaming else {"": lambda each: each.latency}
         columns = [*(Column(f"set {name}", name) for name in names), Column("load", loads)]
         if not streaming:
+            per_second = f"{unit_of(measured)}/s".replace("utterances", "utt")
             columns += [
-                Column("a throughput", f"{a} utt/s", 1),
-                Column("b throughput", f"{b} utt/s", 1),
+                Column("a throughput", f"{a} {per_second}", 1),
+                Column("b throughput", f"{b} {per_second}", 1),
                 Column("throughput", "throughput", 2, "×"),
                 Column("p50", "p50", 2, "×"),
             ]
@@ -170,8 +181,8 @@ class Comparison:
 
     def _why_no_pairs(self) -> str:
         reasons = []
-        for name in ("model", "protocol", "loop", "audio", "batch"):
-            a, b = ({settings(each)[name] for each in report.measurements} for report in (self.a, self.b))
+        for name in ("model", "protocol", "loop", "audio", "input", "batch"):
+            a, b = ({settings(each).get(name, "none") for each in report.measurements} for report in (self.a, self.b))
             if a and b and not a & b:
                 reasons.append(f"{name} is {' or '.join(sorted(a))} in one, {' or '.join(sorted(b))} in the other")
         return "; ".join(reasons) or "loads or labels differ"
@@ -255,13 +266,13 @@ def _alone(title: str, measurements: Sequence[Measurement]) -> Table:
     columns = [
         Column("what", "settings"),
         Column("load", "load"),
-        Column("throughput", "utt/s", 1),
+        Column("throughput", f"{unit_of(measurements)}/s".replace("utterances", "utt"), 1),
         Column("p95", "p95", 1, "ms"),
     ]
     rows = [
         {
             "what": describe(settings(each)),
-            "load": f"{each.load:g} {LOADS[each.loop]}",
+            "load": load_of(each.loop, each.load),
             "throughput": each.throughput,
             "p95": each.latency.p95_ms if each.latency else None,
         }

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tritone.loadtest.findings.result import Measurement, Report
-from tritone.loadtest.findings.series import operating_point, varying
+from tritone.loadtest.findings.series import operating_point, unit_of, varying
 from tritone.loadtest.pages.compare import WER_RISE, Comparison, Pair
 
 MOST_SENTENCES = 10  # sentences of one kind
@@ -80,7 +80,8 @@ def _worse(pair: Pair, most: float) -> list[str]:
     a, b = pair.a, pair.b
     found = []
     if a.loop != "streaming" and pair.throughput is not None and pair.throughput < 1 - most:
-        found.append(f"throughput {_percent(pair.throughput)} ({a.throughput:.1f} to {b.throughput:.1f} utterances/s)")
+        rates = f"{a.throughput:.1f} to {b.throughput:.1f} {unit_of([a])}/s"
+        found.append(f"throughput {_percent(pair.throughput)} ({rates})")
     p95 = pair.latency("p95")
     if p95 is not None and p95 > 1 + most and a.latency and b.latency:
         found.append(f"p95 {_percent(p95)} ({a.latency.p95_ms:.1f} to {b.latency.p95_ms:.1f} ms)")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement, Report
@@ -22,8 +22,10 @@ from tritone.loadtest.findings.series import (
     is_clean,
     is_client_bound,
     is_number,
+    load_of,
     operating_point,
     settings,
+    unit_of,
     varying,
 )
 from tritone.loadtest.pages.plots import Plot, plots_of
@@ -43,6 +45,9 @@ REQUESTS = [
     Column("latency_p90_ms", "p90", 1, "ms", spare=4),
     Column("latency_p95_ms", "p95", 1, "ms"),
     Column("latency_p99_ms", "p99", 1, "ms", spare=2),
+    Column("first_answer_p50_ms", "first p50", 1, "ms", spare=1),
+    Column("first_answer_p95_ms", "first p95", 1, "ms"),
+    Column("answers", "answers", 1, spare=2),
     Column("server_queue_ms", "queue", 1, "ms", spare=3),
     Column("server_compute_ms", "compute", 1, "ms", spare=3),
     Column("server_mean_batch", "batch", 1, spare=2),
@@ -103,7 +108,7 @@ def _occurrences(report: Report, texts_of: Callable[[Measurement], Mapping[str, 
     found: dict[str, list[tuple[int, str]]] = {}
     names = [name for name in varying(report.measurements) if name != "loop"]
     for each in report.measurements:
-        where = ", ".join(filter(None, [describe(settings(each), names), f"{each.load:g} {LOADS[each.loop]}"]))
+        where = ", ".join(filter(None, [describe(settings(each), names), load_of(each.loop, each.load)]))
         for text, count in texts_of(each).items():
             found.setdefault(text, []).append((count, where))
     rows: list[Mapping[str, Cell]] = []
@@ -122,7 +127,7 @@ def flat(measurement: Measurement, report: Report) -> dict[str, Cell]:
     row["errors"] = measurement.failed
     row |= {
         "throughput": measurement.throughput,
-        "rtfx": measurement.rtfx,
+        "rtfx": measurement.rtfx if measurement.has_audio else None,
         "rtf": measurement.rtf if measurement.audio_s else None,
         "rtfx_per_gpu": report.rtfx_per_gpu(measurement),
     }
@@ -200,9 +205,14 @@ def cards_of(report: Report) -> list[tuple[str, str, str]]:
 
     cards = []
     if offline:
-        fastest = max(offline, key=lambda each: each.rtfx)
-        hint = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s; {operating_point(fastest, names)}"
-        cards.append(("highest RTFx", f"{fastest.rtfx:.1f}", hint))
+        if any(each.has_audio for each in offline):
+            fastest = max(offline, key=lambda each: each.rtfx)
+            what = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s"
+            cards.append(("highest RTFx", f"{fastest.rtfx:.1f}", f"{what}; {operating_point(fastest, names)}"))
+        else:
+            fastest = max(offline, key=lambda each: each.throughput)
+            value = f"{fastest.throughput:.1f}"
+            cards.append((f"most {unit_of([fastest])} per second", value, operating_point(fastest, names)))
         if (per_gpu := report.rtfx_per_gpu(fastest)) is not None and len(report.stamp.gpus) > 1:
             cards.append(("RTFx per GPU", f"{per_gpu:.1f}", f"{len(report.stamp.gpus)} GPUs"))
         quickest = min(offline, key=_p95)
@@ -232,6 +242,7 @@ def html_report(report: Report, plots: Sequence[Plot] | None = None) -> str:
         cards=cards_of(report),
         plots=plots_of(report) if plots is None else plots,
         tables=tables_of(report),
+        has_audio=not report.measurements or any(each.has_audio for each in report.measurements),
         notes=report.notes,
         json=json.dumps(report.to_dict(), indent=1).encode(),
         csv=to_csv(report).encode("utf-8", "replace"),
@@ -276,17 +287,23 @@ def _table(report: Report, measurements: Sequence[Measurement], columns: Iterabl
         for each, held in zip(measurements, all_settings, strict=True)
     ]
     loops = dict.fromkeys(each.loop for each in measurements)
+    per_second = f"{unit_of(measurements)}/s".replace("utterances", "utt")
     title = [" and ".join(LOOPS[loop] for loop in loops), common(measurements, leave_out="loop")]
     found = [
-        *(Column(f"set {name}", name, align=_align(held.get(name) for held in all_settings)) for name in names),
+        *(_setting(name, [held.get(name) for held in all_settings]) for name in names),
         Column("load", " or ".join(dict.fromkeys(LOADS[loop] for loop in loops))),
-        *(_fitted(column, rows) for column in columns),
+        *(
+            _fitted(replace(column, title=per_second) if column.key == "throughput" else column, rows)
+            for column in columns
+        ),
     ]
     return Table(_capital(": ".join(filter(None, title))), found, rows, tones=_tones(measurements)).without_empty()
 
 
-def _align(values: Iterable[str | None]) -> Literal["left", "right"]:
-    return "right" if all(is_number(value) for value in values if value is not None) else "left"
+def _setting(name: str, values: Sequence[str | None]) -> Column:
+    numbers = all(is_number(value) for value in values if value is not None)
+    unit = "s" if numbers and name == "audio" else ""
+    return Column(f"set {name}", name, unit=unit, align="right" if numbers else "left")
 
 
 def _fitted(column: Column, rows: Iterable[Mapping[str, Cell]]) -> Column:

@@ -28,6 +28,7 @@ from tritone.loadtest.findings.series import (
     is_number,
     series_of,
     settings,
+    unit_of,
     varying,
 )
 from tritone.report import plots
@@ -170,8 +171,8 @@ def latency_parts(series: Series, title: str) -> "Figure":
     plots.from_zero(axes, [*feet.values(), *(each for each in p95 if each)], headroom=1.4, log=False)
     axes.set_xticks(places, [f"{each.batch_size} × {each.load:g}" if batched else f"{each.load:g}" for each in points])
     axes.set_xlim(-0.6, len(points) - 0.4)
-    plots.label_axes(axes, f"batch × {LOADS['closed']}" if batched else LOADS["closed"], "latency, ms")
-    right = plots.second_axis(axes, "utterances/s")
+    plots.label_axes(axes, f"batch × {LOADS['closed']}" if batched else LOADS["closed"], "mean latency by part, ms")
+    right = plots.second_axis(axes, f"{unit_of(points)}/s")
     throughput = [each.throughput for _, each in answered]
     style = {"color": THROUGHPUT, "marker": "o", "markersize": 5, "linewidth": 2, "label": "throughput"}
     right.plot([place for place, _ in answered], throughput, **style)  # type: ignore[arg-type]
@@ -183,7 +184,7 @@ def latency_parts(series: Series, title: str) -> "Figure":
 def throughput_against_latency(measurements: Sequence[Measurement], title: str) -> "Figure":
     """One line per series, one point per load: up is more work, left is less waiting."""
     figure, (axes,) = plots.new_figure(title, subtitle=common(measurements))
-    fixed = is_number(measurements[0].seconds)
+    fixed = is_number(measurements[0].seconds) or not measurements[0].has_audio
     lines = series_of(measurements)
     kept = sorted(lines, key=lambda each: each.peak, reverse=True)[:MAX_LINES]
     batched = any(each.batch_size > 1 for each in measurements)
@@ -206,7 +207,7 @@ def throughput_against_latency(measurements: Sequence[Measurement], title: str) 
     plots.label_axes(
         axes,
         "p95 latency, ms" + (f"; the numbers are {loads}" if numbered else ""),
-        "utterances/s" if fixed else "seconds of audio per second (RTFx)",
+        f"{unit_of(measurements)}/s" if fixed else "seconds of audio per second (RTFx)",
     )
     remarks = []
     if lost := sum(not each.latency for each in measurements):
@@ -219,7 +220,9 @@ def throughput_against_latency(measurements: Sequence[Measurement], title: str) 
 
 
 def _load_name(measurement: Measurement, batched: bool) -> str:
-    return "utterances in flight" if batched and measurement.loop == "closed" else LOADS[measurement.loop]
+    return (
+        f"{unit_of([measurement])} in flight" if batched and measurement.loop == "closed" else LOADS[measurement.loop]
+    )
 
 
 def side_by_side(measurements: Sequence[Measurement], name: str, title: str) -> "Figure":
@@ -247,7 +250,7 @@ def side_by_side(measurements: Sequence[Measurement], name: str, title: str) -> 
     plots.from_zero(left, [each.throughput for each in measurements])
     plots.from_zero(right, latencies)
     batched = any(each.batch_size > 1 for each in measurements)
-    for axes, label in ((left, "utterances/s"), (right, "p95 latency, ms")):
+    for axes, label in ((left, f"{unit_of(measurements)}/s"), (right, "p95 latency, ms")):
         plots.label_axes(axes, _load_name(measurements[0], batched), label)
         plots.ticks_at(axes, [in_flight(each) for each in measurements])
     plots.legend(left, columns=3, below=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tritone.loadtest.findings.result import Measurement, Report
-from tritone.loadtest.findings.series import is_clean, is_client_bound
+from tritone.loadtest.findings.series import is_clean, is_client_bound, unit_of
 from tritone.report.table import Cell, Column, Table
 
 LOADS = (10, 100, 1000, 10_000)  # recordings that are spoken, or sent as fast as they are spoken, at the busiest time
@@ -67,14 +67,18 @@ def _of_streams(clean: Sequence[Measurement]) -> list[Mapping[str, Cell]]:
 
 
 def _of_requests(clean: Sequence[Measurement]) -> list[Mapping[str, Cell]]:
-    rates = [each.rtfx for each in clean if each.loop == "closed" and each.audio_s]
+    closed = [each for each in clean if each.loop == "closed" and each.utterances]
+    rates, load_unit, unit = [each.rtfx for each in closed if each.audio_s], "hours of audio an hour", "hours an hour"
+    if not rates:
+        load_unit = unit = f"{unit_of(closed)} a second"
+        rates = [each.throughput for each in closed if not each.has_audio]
     if not rates:
         return []
     carried = UTILISATION * max(rates)
     return [
         {
-            "load": f"{load} hours of audio an hour",
-            "basis": f"{carried:.1f} hours an hour, {UTILISATION:.0%} of its highest throughput",
+            "load": f"{load} {load_unit}",
+            "basis": f"{carried:.1f} {unit}, {UTILISATION:.0%} of its highest throughput",
             "count": math.ceil(load / carried) + SPARE,
         }
         for load in LOADS

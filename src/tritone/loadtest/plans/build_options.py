@@ -10,6 +10,7 @@ from typing import Literal, get_args, get_type_hints
 
 from tritone.backend.settings import from_text
 from tritone.repository import AUTO, ModelOptions
+from tritone.repository.instances import read_count
 from tritone.search.options import MODEL_PARAMETERS
 from tritone.server.layout import Acoustic, Layout
 
@@ -36,7 +37,7 @@ class BuildOptions(ModelOptions):
         if mode != "both":
             words += ["--mode", mode]
         for name, default in OPTIONS.items():
-            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            value, option = getattr(self, name), f"--{written(name)}"
             if name == "stage":
                 words += [word for each in self.stage for word in (option, each)]
             elif value is False and default:
@@ -65,21 +66,30 @@ def parse_option(name: str, text: str) -> tuple[str, Value]:
         ValueError: there is no such option, or the text is no value of its type.
     """
     field = name.strip().removeprefix("--").replace("-", "_")
+    field = next((each for each in OPTIONS if written(each).replace("-", "_") == field), field)
     if field not in OPTIONS:
-        known = ", ".join(each.replace("_", "-") for each in OPTIONS)
+        known = ", ".join(map(written, OPTIONS))
         raise ValueError(f"there is no option {name!r} of `tritone build`; there are {known}")
     if field == "stage":  # places have commas too: acoustic=2@0,1,decoder=4
         return field, tuple(re.split(r"\s*,\s*(?=\w+=)", text.strip()))
     is_list = isinstance(OPTIONS[field], tuple)
+    if field == "instances" and "@" in text:
+        return field, read_count(text)
     if text.strip() == "auto" and BuildOptions.__dataclass_fields__[field].metadata.get("auto"):
         return field, AUTO
     try:
         if is_list:
             return field, tuple(int(part) for part in text.split(",") if part.strip())
-        return field, from_text(TYPES[field], text.strip())
+        return field, from_text(int if field == "instances" else TYPES[field], text.strip())
     except ValueError as error:
         kind = "whole numbers separated by commas" if is_list else error
         raise ValueError(f"{name} needs {kind}, got {text!r}") from None
+
+
+def written(field: str) -> str:
+    """What a command line calls a field of `BuildOptions`, without its dashes."""
+    described = MODEL_PARAMETERS.get(field)
+    return described.flags[0].removeprefix("--") if described and described.flags else field.replace("_", "-")
 
 
 def text_of(value: Value) -> str:

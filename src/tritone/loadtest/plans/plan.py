@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from tritone.loadtest.findings.result import Loop
-from tritone.loadtest.findings.series import LOADS
+from tritone.loadtest.findings.series import load_of
 
 MOST_VALUES = 1000  # of one list; a slip like 1:1000000 is refused at once, not after a week
 MOST_POINTS = 2000
@@ -81,7 +81,7 @@ class Point:
     audio: str = ""
 
     def __str__(self) -> str:
-        parts = [f"{self.load:g} {LOADS[self.loop].removesuffix(' offered')}"]
+        parts = [load_of(self.loop, self.load).removesuffix(" offered")]
         parts += [f"batch size {self.batch_size}"] if self.batch_size > 1 else []
         parts += [f"{self.audio} s" if NUMBER.fullmatch(self.audio) else self.audio] if self.audio else []
         return ", ".join(parts)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from tritone.errors import InputError, TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
-from tritone.loadtest.findings.series import in_flight
+from tritone.loadtest.findings.series import in_flight, unit_of
 from tritone.loadtest.plans.build_options import OPTIONS, BuildOptions, Value, in_words, short, text_of
 from tritone.loadtest.plans.ramp import Limit
 from tritone.report.stamp import Stamp
@@ -175,12 +175,14 @@ class Sweep:
             if trial.best is None:
                 why = f"failed: {trial.error}" if trial.error else "nothing kept the limit"
                 rows.append({**trial.setting.labels(axes), **dict.fromkeys(_figures(None)), "note": why})
-        streams = any(each.loop == "streaming" for trial in self.trials for each in trial.measurements)
+        measured = [each for trial in self.trials for each in trial.measurements]
+        streams = any(each.loop == "streaming" for each in measured)
+        unit = unit_of(measured).replace("utterances", "utt") if measured else "utt"
         columns = [
             Column("rank", "#"),
             *(Column(short(name), short(name), align="right") for name in axes),
-            Column("load", "streams" if streams else "utt in flight", digits=0),
-            Column("throughput", "utt/s", digits=1),
+            Column("load", "streams" if streams else f"{unit} in flight", digits=0),
+            Column("throughput", f"{unit}/s", digits=1),
             Column("rtfx", "RTFx", digits=1),
             Column("p50_ms", "p50 ms", digits=1),
             Column("p95_ms", "p95 ms", digits=1),
@@ -199,7 +201,7 @@ def _figures(best: Measurement | None) -> dict[str, Cell]:
     return {
         "load": in_flight(best),  # utterances: a request of static batching has many
         "throughput": best.throughput,
-        "rtfx": best.rtfx,
+        "rtfx": best.rtfx if best.has_audio else None,
         "p50_ms": latency.p50_ms if latency else None,
         "p95_ms": latency.p95_ms if latency else None,
         "p99_ms": latency.p99_ms if latency else None,

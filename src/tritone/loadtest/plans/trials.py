@@ -19,6 +19,7 @@ from tritone.loadtest.plans.generator import (
     Audio,
     Generator,
     OnWindow,
+    content_of,
     find_target,
     point_duration,
     ramp_duration,
@@ -49,6 +50,8 @@ class Question:
     def __post_init__(self) -> None:
         if len(self.audio.kinds) != 1:
             raise ValueError(f"a sweep measures with one kind of audio, got {', '.join(self.audio.kinds)}")
+        if self.streaming and self.audio.inputs:
+            raise ValueError("--input is for requests; --streaming sends audio")
         if not self.loads and self.limit is None:
             raise ValueError("give the loads to measure, or a latency limit to search the largest one for")
 
@@ -73,7 +76,7 @@ class Question:
         parts = [
             f"bundle {bundle.manifest.name} ({digest})",
             f"{kind}: {loads}",
-            f"audio: {self._audio()}",
+            f"input: {self._inputs()}" if bundle.manifest.kind == "generic" else f"audio: {self._audio()}",
             *([f"chunks of {self.options.chunk_ms:g} ms"] if self.streaming else []),
             self.protocol,
             *([str(self.limit)] if self.limit else []),
@@ -91,17 +94,18 @@ class Question:
         """
         with serve_bundle(self.bundle, setting.options, mode=self._mode) as served:
             with Client(served.url(self.protocol)) as client:
-                target = find_target(client, None, streaming=self.streaming)
+                target = find_target(client, None, streaming=self.streaming, has_inputs=bool(self.audio.inputs))
+                sent = content_of(target, self.audio)
             options = replace(self.options, metrics_url=served.metrics_url)
-            generator = Generator(target, self.audio, options, on_window)
+            generator = Generator(target, sent, options, on_window)
             header = Header(stamp=Stamp.here(""))  # of a report that is not kept
             loop: Literal["streaming", "closed"] = "streaming" if self.streaming else "closed"
             if self.loads:
-                plan = Plan(loop=loop, loads=self.loads, batch_sizes=[setting.batch_size], audio=self.audio.kinds)
+                plan = Plan(loop=loop, loads=self.loads, batch_sizes=[setting.batch_size], audio=sent.kinds)
                 run = run_plan(plan, generator, observer, header, limit=self.limit)
             else:
                 assert self.limit is not None
-                first = Point(loop=loop, load=1, batch_size=setting.batch_size, audio=self.audio.kinds[0])
+                first = Point(loop=loop, load=1, batch_size=setting.batch_size, audio=sent.kinds[0])
                 run, _ = run_ramp(first, self.most, self.limit, generator, observer, header)
         if run.ended_by is not None:
             raise run.ended_by
@@ -110,6 +114,9 @@ class Question:
     @property
     def _mode(self) -> Literal["streaming", "offline"]:
         return "streaming" if self.streaming else "offline"
+
+    def _inputs(self) -> str:
+        return ", ".join(map(str, self.audio.inputs)) or "made"
 
     def _audio(self) -> str:
         kind = self.audio.kinds[0]

@@ -6,6 +6,7 @@ due, so that neither a late generator nor a server that holds it up makes the fi
 """
 
 import itertools
+import random
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,8 +21,9 @@ from tritone.loadtest.processes.worker import Link
 from tritone.loadtest.requests.arrivals import Arrivals, arrival_times
 from tritone.loadtest.requests.windows import Tick
 from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.samples import Sample, encoded, num_bytes
 from tritone.loadtest.senders.shared_audio import SharedAudio, open_shared_audio
-from tritone.loadtest.senders.wire import Body, Reply, Target, encode, unreadable
+from tritone.loadtest.senders.wire import Body, Reply, Target, unreadable
 
 UNREACHABLE = "no connection"
 
@@ -36,7 +38,7 @@ class Unanswered:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of the pool, with the indices of its utterances."""
+    """A request of the pool, with the indices of its utterances or samples."""
 
     body: Body
     members: tuple[int, ...]
@@ -44,14 +46,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadJob(ABC):
-    """A worker's share of the load: it sends its utterances, in an order of its own, again and again.
+    """A worker's share of the load: it sends its utterances or samples, in an order of its own, again and again.
 
     After the end answers are waited for, which do not count: the next measurement needs a server that is free.
     """
 
     index: int  # of the worker
     target: Target
-    utterances: Sequence[tuple[int, Waveform]]  # with their indices in the pool
+    pool: Sequence[tuple[int, Waveform | Sample]]  # with their indices in the whole pool
     options: LoadOptions
 
     @abstractmethod
@@ -59,15 +61,17 @@ class LoadJob(ABC):
 
     def _open(self) -> "RequestLoop":
         size = self.options.batch_size
-        order = np.random.default_rng([self.options.seed, self.index]).permutation(len(self.utterances))
+        order = np.random.default_rng([self.options.seed, self.index]).permutation(len(self.pool))
         indices = itertools.cycle(map(int, order))  # the last request is filled up with utterances of the first
-        groups = [[self.utterances[next(indices)] for _ in range(size)] for _ in range(max(1, -(-len(order) // size)))]
-        samples = sum(size * max(len(waveform) for _, waveform in members) for members in groups)
-        shared = open_shared_audio(self.target, samples * self.target.bytes_per_sample, len(groups))
-        requests = []
-        for members in groups:
-            body = encode(self.target, [each for _, each in members], place=None if shared is None else shared.place)
-            requests.append(Request(body, tuple(number for number, _ in members)))
+        groups = [[self.pool[next(indices)] for _ in range(size)] for _ in range(max(1, -(-len(order) // size)))]
+        sizes = [num_bytes(self.target, [each for _, each in members]) for members in groups]
+        blocks = sum(len(each.inputs) if isinstance(each, Sample) else 1 for members in groups for _, each in members)
+        shared = open_shared_audio(self.target, sum(sizes), blocks)
+        place = None if shared is None else shared.place
+        requests = [
+            Request(encoded(self.target, [each for _, each in members], place), tuple(number for number, _ in members))
+            for members in groups
+        ]
         return RequestLoop(self, requests, shared)
 
 
@@ -138,6 +142,7 @@ class RequestLoop:
         self._job = job
         self._requests = itertools.cycle(requests)
         self._serials = itertools.count()
+        self._streams = itertools.count(random.getrandbits(61) + 1)  # unlike those of other processes
         self._begun: dict[int, float] = {}  # of requests in flight: serial -> due or sent
         self._resting = 0
         self._closing = False
@@ -172,14 +177,15 @@ class RequestLoop:
         if self._closing:
             return
         request, serial = next(self._requests), next(self._serials)
+        body = request.body
+        if self._job.target.usage == "stream":  # which is one of this request alone
+            body = body.in_stream(next(self._streams), start=True, end=True)
         begin = time.perf_counter() if due is None else due
         self._begun[serial] = begin
         with self._lock:
             self._tick.sent += 1
         timeout_s = self._job.options.timeout_s
-        self._sender.send(
-            request.body, timeout_s, lambda reply: self._done(request, serial, begin, due is not None, reply)
-        )
+        self._sender.send(body, timeout_s, lambda reply: self._done(request, serial, begin, due is not None, reply))
 
     def rest(self) -> None:
         """Send one request less until `wake`: an absent server need not be asked a thousand times a second."""
@@ -221,7 +227,7 @@ class RequestLoop:
         self._cpu_s = time.process_time()
 
     def _done(self, request: Request, serial: int, begin: float, is_due: bool, reply: Reply) -> None:
-        if reply.error is None and reply.rows != len(request.members):
+        if reply.error is None and reply.answers is None and reply.rows != len(request.members):
             reply.error = unreadable(request.body, f"{reply.rows} rows for {len(request.members)} utterances")
         error = reply.error
         with self._lock:
@@ -232,7 +238,11 @@ class RequestLoop:
                 tick.latencies.append(reply.received - begin)
                 tick.utterances += len(request.members)
                 tick.audio_s += sum(request.body.audio_s)
-                if reply.embeddings is None:
+                if reply.answers is not None:
+                    tick.answers += reply.answers
+                    if reply.first:
+                        tick.firsts.append(reply.first - begin)
+                elif reply.embeddings is None:
                     for utterance, text in zip(request.members, reply.texts, strict=True):
                         tick.add_text(utterance, text)
                 else:

@@ -1,6 +1,6 @@
-"""Load tests of whole utterances: a number of requests in flight or a second, until the figures hold still.
+"""Load tests of requests of utterances or other inputs: so many in flight or a second, until the figures hold still.
 
-Target, Workload, load  ->  processes that send  ->  windows  ->  Measurement
+Target, Workload or Inputs, load  ->  processes that send  ->  windows  ->  Measurement
 
 measure_closed(target, workload, 16)                  # 16 requests in flight
 measure_open(target, workload, 40.0, "poisson")       # 40 requests a second
@@ -15,13 +15,14 @@ import numpy as np
 from tritone.client.transport import EMBEDDING
 from tritone.loadtest.findings.result import Latency, Loop, Measurement, ServerSide
 from tritone.loadtest.findings.statistics import Look, ServerWatch, server_side
-from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.options import TENSORS, LoadOptions, WindowPlan
 from tritone.loadtest.processes.fleet import Fleet
 from tritone.loadtest.requests.arrivals import Arrivals
 from tritone.loadtest.requests.loops import ClosedJob, LoadJob, OpenJob, Unanswered
 from tritone.loadtest.requests.windows import End, Event, Recorder, Tick
 from tritone.loadtest.senders.wire import Target
-from tritone.loadtest.workload.answers import judge, judge_embeddings
+from tritone.loadtest.workload.answers import Verdict, judge, judge_embeddings
+from tritone.loadtest.workload.inputs import Inputs
 from tritone.loadtest.workload.workload import Workload
 
 CONCURRENCY_OF_A_PROCESS = 32
@@ -47,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 def measure_closed(
     target: Target,
-    workload: Workload,
+    workload: Workload | Inputs,
     concurrency: int,
     options: LoadOptions | None = None,
     *,
@@ -56,7 +57,7 @@ def measure_closed(
     """Keep a number of requests in flight and measure.
 
     Args:
-        target: an offline model.
+        target: an offline model, or any for its own inputs.
         workload: what to send.
         concurrency: requests in flight, all processes together.
         options: how.
@@ -85,7 +86,7 @@ def measure_closed(
 
 def measure_open(
     target: Target,
-    workload: Workload,
+    workload: Workload | Inputs,
     rate: float,
     arrivals: Arrivals = "poisson",
     options: LoadOptions | None = None,
@@ -108,8 +109,8 @@ def measure_open(
     if not 0 < rate < float("inf"):
         raise ValueError(f"rate must be a number of requests per second above 0, got {rate}")
     count = options.processes_for(rate / RATE_OF_A_PROCESS)
-    request_bytes = workload.mean_s * workload.sample_rate * target.bytes_per_sample * options.batch_size
-    backlog = min(max(MIN_BACKLOG, BACKLOG_S * rate), max(1.0, MAX_BACKLOG_BYTES / request_bytes))
+    request_bytes = workload.mean_bytes(target.bytes_per_sample) * options.batch_size
+    backlog = min(max(MIN_BACKLOG, BACKLOG_S * rate), max(1.0, MAX_BACKLOG_BYTES / max(1.0, request_bytes)))
     most = max(1, round(backlog / count))
     jobs = [
         OpenJob(**share, rate=rate, arrivals=arrivals, processes=count, max_in_flight=most)
@@ -129,7 +130,7 @@ class _Measuring:
     def __init__(
         self,
         target: Target,
-        workload: Workload,
+        workload: Workload | Inputs,
         options: LoadOptions,
         plan: WindowPlan,
         loop: Loop,
@@ -195,7 +196,9 @@ class _Measuring:
             total.add_error("no answer: in flight during the whole measurement", stuck)
         if total.overrun:
             total.add_error("no answer: still waiting when sending was stopped", total.overrun)
-        if self._target.output == EMBEDDING:
+        if isinstance(self._workload, Inputs):
+            verdict = Verdict()  # nobody knows what is right
+        elif self._target.output == EMBEDDING:
             verdict = judge_embeddings(total.embeddings)
         else:
             verdict = judge(total.texts, self._workload, self._options.normalization)
@@ -223,6 +226,8 @@ class _Measuring:
             server=server,
             sent_late=Latency.of(total.lateness),
             output=self._target.output,
+            first_answer=Latency.of(total.firsts),
+            answers=total.answers / max(1, len(total.latencies)) if self._target.usage == "answers" else None,
             **verdict.figures(),
             notes=[*notes, *self._notes_of_the_load(total), *about_server, *verdict.notes, *self._workload.notes],
         )
@@ -282,15 +287,17 @@ class _Measuring:
         return notes
 
 
-def _shares(target: Target, workload: Workload, options: LoadOptions, count: int) -> Iterator[dict[str, Any]]:
+def _shares(target: Target, workload: Workload | Inputs, options: LoadOptions, count: int) -> Iterator[dict[str, Any]]:
     """The common arguments of both loops' jobs: each process sends its part of the pool."""
     if target.streaming:
         raise ValueError(f"model '{target.model}' is for streams; this load is of whole utterances")
-    if workload.sample_rate != target.sample_rate:
+    if isinstance(workload, Inputs) != (target.output == TENSORS):
+        raise ValueError(f"the workload is not what model '{target.model}' is to be sent, audio or its own inputs")
+    if isinstance(workload, Workload) and workload.sample_rate != target.sample_rate:
         raise ValueError(
             f"the workload has {workload.sample_rate} Hz, model '{target.model}' wants {target.sample_rate} Hz"
         )
-    pool = list(enumerate(workload.waveforms))
+    pool = list(enumerate(workload.pool))
     for index in range(count):
-        utterances = pool[index::count] or [pool[index % len(pool)]]
-        yield {"index": index, "target": target, "utterances": utterances, "options": options}
+        share = pool[index::count] or [pool[index % len(pool)]]
+        yield {"index": index, "target": target, "pool": share, "options": options}

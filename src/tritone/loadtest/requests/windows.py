@@ -32,11 +32,13 @@ class Tick:
     begin: float
     end: float
     latencies: "array[float]" = field(default_factory=lambda: array("d"))  # of answered requests
+    firsts: "array[float]" = field(default_factory=lambda: array("d"))  # the same until the first of many answers
     lateness: "array[float]" = field(default_factory=lambda: array("d"))  # from when requests were due to their sending
     texts: Counter[tuple[int, str]] = field(default_factory=Counter)  # (utterance, text) -> how often it was answered
     embeddings: Embeddings = field(default_factory=Embeddings)  # of models that give no text
     errors: Counter[str] = field(default_factory=Counter)
     utterances: int = 0
+    answers: int = 0  # of models that answer any number of times, or that are not speech
     audio_s: float = 0.0
     sent: int = 0  # requests, answered or not
     unscored: int = 0  # texts beyond `MAX_TEXTS`
@@ -68,13 +70,14 @@ class Tick:
         self.begin = min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         self.latencies.extend(other.latencies)
+        self.firsts.extend(other.firsts)
         self.lateness.extend(other.lateness)
         for (utterance, text), times in other.texts.items():
             self.add_text(utterance, text, times)
         self.embeddings.absorb(other.embeddings)
         for error, times in other.errors.items():
             self.add_error(error, times)
-        for name in ("utterances", "audio_s", "sent", "unscored", "overrun"):
+        for name in ("utterances", "answers", "audio_s", "sent", "unscored", "overrun"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for process, seconds in other.cpu_s.items():
             self.cpu_s[process] = self.cpu_s.get(process, 0.0) + seconds

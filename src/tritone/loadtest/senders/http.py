@@ -8,6 +8,7 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.failure import HTTP_STATUS
 from tritone.client.http_message import JSON_LENGTH
 from tritone.client.http_transport import message_in
+from tritone.loadtest.options import TENSORS
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 from tritone.net.http_client import HttpConnections
@@ -54,6 +55,8 @@ class HttpSender(Sender):
             return Reply(error=error_kind("no connection", message), received=time.perf_counter())
         if answer.status != 200:
             return Reply(error=_failure(answer.status, answer.body), received=received)
+        if body.output == TENSORS:
+            return Reply(answers=1, received=received)
         try:
             tensor, shape = _tensor(body.output, answer.body, int(answer.headers[JSON_LENGTH.lower()]))
         except (ValueError, KeyError, TypeError) as error:

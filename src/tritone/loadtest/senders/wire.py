@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,12 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.transport import EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM, Placement
+from tritone.loadtest.options import TENSORS
 
 Waveform = npt.NDArray[np.float32]
 Vectors = npt.NDArray[np.float32]
+
+Usage = Literal["request", "stream", "answers"]
 
 MAX_ERROR_CHARACTERS = 160
 BYTES_PER_NUMBER = 4  # of float32
@@ -41,7 +44,8 @@ class Target:
     batched: bool = True  # whether its tensors have a batch axis
     streaming: bool = False
     parameters: tuple[tuple[str, Parameter], ...] = ()  # of every request; of a stream, of every chunk
-    output: str = TEXT  # the tensor of its answers, `TEXT` or `EMBEDDING`
+    output: str = TEXT  # the tensor of its answers, `TEXT` or `EMBEDDING`; or `TENSORS`, whatever it has
+    usage: Usage = "request"  # of `TENSORS`: as of a `DescribedModel`
     has_lengths: bool = True  # whether it takes `WAV_LENS`; without, all of a waveform is audio
     stages: tuple[str, ...] = ()  # the models that it is an ensemble of
     pcm: bool = False  # whether audio travels as int16, in `PCM`
@@ -56,16 +60,23 @@ class Target:
         *,
         pcm: bool = False,
         shared_memory: str | None = None,
+        usage: Usage | None = None,
     ) -> "Target":
-        """Describe a model that `Client.model` found, with the parameters of its requests."""
+        """Describe a model that `Client.model` found, with the parameters of its requests.
+
+        Args:
+            usage: of a model that is sent its own inputs; None where it is sent audio.
+        """
+        output = EMBEDDING if info.kind == "embedding" else TEXT
         return cls(
             endpoint=endpoint,
             model=info.name,
             sample_rate=info.sample_rate,
             batched=info.batched,
-            streaming=info.kind == "streaming",
+            streaming=info.kind == "streaming" and usage is None,
             parameters=tuple((parameters or {}).items()),
-            output=EMBEDDING if info.kind == "embedding" else TEXT,
+            output=output if usage is None else TENSORS,
+            usage=usage or "request",
             has_lengths=info.has_lengths,
             stages=info.stages,
             pcm=pcm,
@@ -79,9 +90,8 @@ class Target:
     @property
     def samples(self) -> str:
         """How samples travel, in words for reports."""
-        return ("int16" if self.pcm else "float32") + (
-            f" in {self.shared_memory} memory" if self.shared_memory is not None else ""
-        )
+        form = "int16" if self.pcm else TENSORS if self.output == TENSORS and self.shared_memory else "float32"
+        return form + (f" in {self.shared_memory} memory" if self.shared_memory is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +103,9 @@ class Body:
     header: bytes = b""  # HTTP: the JSON that precedes the tensors
     parameters: bytes = b""  # HTTP: the request's parameters
     stream: bytes = b""  # which chunk of which stream it is; kept apart, so that streams can share their chunks
-    audio_s: tuple[float, ...] = ()  # of each row
+    audio_s: tuple[float, ...] = ()  # of each utterance; zeros of inputs that are no audio
     output: str = TEXT  # as of `Target`
+    has_many: bool = False  # whether any number of answers may come
     route: str = ""  # of a stream: its routing key
 
     def in_stream(self, sequence_id: int, *, start: bool = False, end: bool = False) -> "Body":
@@ -121,17 +132,19 @@ class Body:
 
 @dataclass(kw_only=True, slots=True)
 class Reply:
-    """The answer to one request: texts, embeddings or an error. Times are `time.perf_counter()`."""
+    """The answer to one request: texts, embeddings, tensors or an error. Times are `time.perf_counter()`."""
 
     texts: tuple[str, ...] = ()  # one for each row
     embeddings: Vectors | None = None  # (rows, dim) of finite numbers
+    answers: int | None = None  # of a target of `TENSORS`: how many came, which are not looked into
+    first: float = 0.0  # of those: when the first was there
     error: str | None = None  # equal causes have equal messages
     received: float  # when the whole answer was there
     sent: float = 0.0  # when the sender began to write the request: later than `send` if it is overloaded
 
     @property
     def rows(self) -> int:
-        """How many rows were answered."""
+        """How many rows of texts or embeddings were answered."""
         return len(self.texts) if self.embeddings is None else len(self.embeddings)
 
 
@@ -194,10 +207,20 @@ def encode(
     tensors = [Tensor(name, datatype, [*rows, block.shape[1]], b"" if placed else block.tobytes(), placed)]
     if target.has_lengths:
         tensors.append(Tensor(NUM_SAMPLES, "INT32", [*rows, 1], counts.tobytes()))
-    make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
-    body = make(target, tensors)
+    body = body_of(target, tensors, target.parameters, [(target.output, 0)])
     body = replace(body, audio_s=tuple(length / target.sample_rate for length in lengths), output=target.output)
     return body.in_stream(sequence_id, start=start, end=end) if sequence_id else body
+
+
+def body_of(
+    target: Target,
+    tensors: Sequence[Tensor],
+    parameters: Sequence[tuple[str, Parameter]],
+    outputs: Sequence[tuple[str, int]],
+) -> Body:
+    """A request in the protocol of a target. `outputs`: those that it asks for with how many classes; none is all."""
+    make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
+    return make(target, tensors, parameters, outputs)
 
 
 def read_reply(body: Body, content: bytes, shape: Sequence[int], received: float) -> Reply:
@@ -222,7 +245,7 @@ def unreadable(body: Body, message: str) -> str:
     return error_kind(f"not {WANTED[body.output]}", message)
 
 
-WANTED = {TEXT: "a transcript", EMBEDDING: "an embedding"}
+WANTED = {TEXT: "a transcript", EMBEDDING: "an embedding", TENSORS: "an answer"}
 
 
 def read_vectors(content: bytes, shape: Sequence[int]) -> Vectors:
@@ -281,17 +304,25 @@ GRPC_FIELDS = {str: "string_param", int: "int64_param", bool: "bool_param", floa
 # --- gRPC -----------------------------------------------------------------------------------------------------------
 
 
-def _grpc_body(target: Target, tensors: Sequence[Tensor]) -> Body:
+def _grpc_body(
+    target: Target,
+    tensors: Sequence[Tensor],
+    parameters: Sequence[tuple[str, Parameter]],
+    outputs: Sequence[tuple[str, int]],
+) -> Body:
     from tritonclient.grpc import service_pb2 as pb
 
     request = pb.ModelInferRequest(model_name=target.model)
-    for name, value in target.parameters:
+    for name, value in parameters:
         setattr(request.parameters[name], GRPC_FIELDS[type(value)], value)
     for each in tensors:
         added = request.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
         for name, value in each.placed.parameters.items() if each.placed else ():
             setattr(added.parameters[name], GRPC_FIELDS[type(value)], value)
-    request.outputs.add(name=target.output)
+    for name, classes in outputs:
+        wanted = request.outputs.add(name=name)
+        if classes:
+            wanted.parameters["classification"].int64_param = classes
     request.raw_input_contents.extend(each.content for each in tensors if each.placed is None)
     return Body(model=target.model, content=bytes(request.SerializeToString()))
 
@@ -310,7 +341,12 @@ def _grpc_stream(sequence_id: int, start: bool, end: bool) -> bytes:
 # --- HTTP -----------------------------------------------------------------------------------------------------------
 
 
-def _http_body(target: Target, tensors: Sequence[Tensor]) -> Body:
+def _http_body(
+    target: Target,
+    tensors: Sequence[Tensor],
+    parameters: Sequence[tuple[str, Parameter]],
+    outputs: Sequence[tuple[str, int]],
+) -> Body:
     header: dict[str, Any] = {
         "inputs": [
             {
@@ -321,14 +357,20 @@ def _http_body(target: Target, tensors: Sequence[Tensor]) -> Body:
             }
             for each in tensors
         ],
-        "outputs": [{"name": target.output, "parameters": {"binary_data": True}}],
+        "outputs": [
+            {"name": name, "parameters": {"binary_data": True} | ({"classification": classes} if classes else {})}
+            for name, classes in outputs
+        ],
     }
+    if not outputs:
+        del header["outputs"]
+        parameters = [*parameters, ("binary_data_output", True)]
     # Without their opening brace, so that the stream's part can go first.
     return Body(
         model=target.model,
         content=b"".join(each.content for each in tensors),
         header=json.dumps(header).encode()[1:],
-        parameters=json.dumps(dict(target.parameters)).encode()[1:-1],
+        parameters=json.dumps(dict(parameters)).encode()[1:-1],
     )
 
 

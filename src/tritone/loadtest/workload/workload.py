@@ -60,6 +60,15 @@ class Workload:
         return sum(map(len, self.waveforms)) / len(self.waveforms) / self.sample_rate
 
     @property
+    def pool(self) -> Sequence[Waveform]:
+        """What is sent."""
+        return self.waveforms
+
+    def mean_bytes(self, bytes_per_sample: int) -> float:
+        """Mean size of an utterance as it travels."""
+        return self.mean_s * self.sample_rate * bytes_per_sample
+
+    @property
     def has_references(self) -> bool:
         return any(reference is not None for reference in self.references)
 

@@ -12,20 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import Generic, GenericInput, GenericTensor, SequenceState, TensorType
+from tritone.bundle.manifest import Generic, GenericInput, GenericTensor, SequenceState
 from tritone.errors import InputError, OperatorError
 from tritone.runtime.graph import Array
+from tritone.runtime.python.signature import TYPES
 
-DTYPES: Mapping[TensorType, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
-    **{name: np.dtype(name.lower()) for name in ("UINT8", "UINT16", "UINT32", "UINT64")},
-    **{name: np.dtype(name.lower()) for name in ("INT8", "INT16", "INT32", "INT64")},
-    "FP16": np.dtype(np.float16),
-    "BF16": np.dtype(np.float32),
-    "FP32": np.dtype(np.float32),
-    "FP64": np.dtype(np.float64),
-    "STRING": np.dtype(object),
-}
+DTYPES: Mapping[str, np.dtype[Any]] = {**TYPES, "BF16": np.dtype(np.float32)}
 """The arrays of each of Triton's types."""
 
 

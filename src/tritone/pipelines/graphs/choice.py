@@ -82,5 +82,6 @@ def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) ->
 
 def _unasked(artifact: Artifact) -> str:
     """Why a graph is no default: it is code, and runs where somebody has said so; empty if it is data."""
-    programs = RUNTIMES[artifact.runtime].programs
-    return f"{programs} run only where they are asked for: runtime {artifact.runtime}" if programs else ""
+    named = artifact.runtime
+    programs = RUNTIMES[named].programs
+    return f"{programs} run only where they are asked for: runtime {named} (--runtime {named})" if programs else ""

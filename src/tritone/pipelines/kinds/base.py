@@ -83,6 +83,10 @@ class Kind(ABC):
         """The graphs beside the encoder that searching in a mode needs."""
         return ()
 
+    def searches(self, bundle: Bundle) -> tuple[str, ...]:
+        """The modes of search that requests to a bundle's model may choose."""
+        return ()
+
     # Serving.
 
     @abstractmethod

@@ -130,7 +130,31 @@ class StatefulGreedySearch(GreedySearch):
 class TransducerBeamSearch(BeamSearch):
     """Beam search of one utterance or stream; those of one batch ask predictor and joiner together."""
 
-    _state: ModifiedBeam | FastBeam
+    def __init__(
+        self, options: SearchOptions, cache: PredictorCache, scorer: "Scorer | None", history: int | None
+    ) -> None:
+        """Start a search; `scorer` and `history` as of the beam."""
+        common: dict[str, Any] = {
+            "beam": options.beam,
+            "blank_penalty": options.blank_penalty,
+            "temperature": options.temperature,
+            "scorer": scorer,
+            "history": history,
+        }
+        self._state: ModifiedBeam | FastBeam
+        if options.mode == "modified-beam":
+            self._state = ModifiedBeam(cache, **common)
+        else:
+            self._state = FastBeam(
+                cache,
+                **common,
+                max_states=options.max_states,
+                max_contexts=options.max_contexts,
+                nbest=options.nbest,
+                # Its graph is that of the language model, where there is one.
+                restrict=scorer is not None and scorer.has_lm,
+            )
+        super().__init__(options, self._state)
 
     @classmethod
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
@@ -138,44 +162,11 @@ class TransducerBeamSearch(BeamSearch):
 
 
 class ModifiedBeamSearch(TransducerBeamSearch):
-    """Modified beam search of one utterance or stream."""
-
-    def __init__(
-        self, options: SearchOptions, cache: PredictorCache, scorer: "Scorer | None", history: int | None
-    ) -> None:
-        """Start a search; `scorer` and `history` as of the beam."""
-        self._state = ModifiedBeam(
-            cache,
-            beam=options.beam,
-            blank_penalty=options.blank_penalty,
-            temperature=options.temperature,
-            scorer=scorer,
-            history=history,
-        )
-        super().__init__(options, self._state)
+    """Modified beam search of one utterance or stream; of one class, as all that advance together are."""
 
 
 class FastBeamSearch(TransducerBeamSearch):
     """Fast beam search of one utterance or stream."""
-
-    def __init__(
-        self, options: SearchOptions, cache: PredictorCache, scorer: "Scorer | None", history: int | None
-    ) -> None:
-        """Start a search; `scorer` and `history` as of the beam."""
-        self._state = FastBeam(
-            cache,
-            beam=options.beam,
-            blank_penalty=options.blank_penalty,
-            temperature=options.temperature,
-            scorer=scorer,
-            history=history,
-            max_states=options.max_states,
-            max_contexts=options.max_contexts,
-            nbest=options.nbest,
-            # Its graph is that of the language model, where there is one.
-            restrict=scorer is not None and scorer.has_lm,
-        )
-        super().__init__(options, self._state)
 
 
 def advance_on_device(

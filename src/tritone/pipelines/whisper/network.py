@@ -19,6 +19,14 @@ from tritone.runtime import Graph
 from tritone.runtime.graph import Array
 
 
+def features_of(graph: Graph, waveform: Samples) -> Array:
+    """Log-mel features (frames, bins) of a recording, a frame for each whole 10 ms."""
+    samples = np.ascontiguousarray(widened(waveform))[None]
+    inputs = {"waveform": samples, "num_samples": np.array([samples.shape[1]])}
+    features, num_frames = graph(inputs, ("features", "num_frames"))
+    return features[0, : num_frames[0]]
+
+
 class Network:
     """The opened graphs of a bundle."""
 
@@ -28,16 +36,8 @@ class Network:
         # A CPU has enough to do with the 1,500 positions of one window, whose scores alone take 54 MB in tiny.en.
         self._together = 1 if placement.device == "cpu" else sys.maxsize
         self.num_bins = bundle.manifest.features.num_mel_bins
-        self.features_graph = open_chosen(bundle, "features", placement)[1]
         self.encoder = open_chosen(bundle, "encoder", placement)[1]
         self.decoder = open_chosen(bundle, "decoder", placement)[1]
-
-    def features(self, waveform: Samples) -> Array:
-        """Log-mel features (frames, bins) of a recording, a frame for each whole 10 ms."""
-        samples = np.ascontiguousarray(widened(waveform))[None]
-        inputs = {"waveform": samples, "num_samples": np.array([samples.shape[1]])}
-        features, num_frames = self.features_graph(inputs, ("features", "num_frames"))
-        return features[0, : num_frames[0]]
 
     def hear(self, windows: Sequence[Array]) -> "Heard":
         """Encode windows of features (frames, bins), of at most `window_frames`; what is missing is zero."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
-from tritone.search.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
+from tritone.options.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
 Task = Literal["transcribe", "translate"]
 WordTimes = bool | Literal["auto"]

@@ -1,19 +1,12 @@
-"""What an ONNX file says of its graph, read without onnxruntime and without the package `onnx`.
-
-The few fields that matter are described here, and protobuf parses them (onnx/onnx.proto). Weights beside the graph are
-named and not read.
-"""
+"""What an ONNX file says of its graph, read without onnxruntime. Weights beside the graph are named and not read."""
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
-
 from tritone.errors import BundleError
 from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription
-from tritone.runtime.onnx.external_data import LOOPS, locations
+from tritone.runtime.onnx.external_data import LOOPS, locations, parsed
 
 MAX_BYTES = 2**31 - 1  # of a protobuf message
 MAX_AXES = 64
@@ -39,41 +32,6 @@ TYPES = {
 }
 """ONNX's numbers of types; in capitals as Triton calls them."""
 
-# message -> field -> (number, type); one that ends in * is repeated
-SCHEMA = {
-    "Entry": {"key": (1, "bytes"), "value": (2, "bytes")},
-    "Opset": {"domain": (1, "bytes"), "version": (2, "int64")},
-    "Axis": {"dim_value": (1, "int64"), "dim_param": (2, "bytes")},
-    "Shape": {"dim": (1, "Axis*")},
-    "Dense": {"elem_type": (1, "int32"), "shape": (2, "Shape")},
-    "Other": {},
-    "Type": {
-        "tensor_type": (1, "Dense"),
-        "sequence_type": (4, "Other"),
-        "map_type": (5, "Other"),
-        "optional_type": (9, "Other"),
-        "sparse_tensor_type": (8, "Dense"),
-    },
-    "Value": {"name": (1, "bytes"), "type": (2, "Type")},
-    "Tensor": {"dims": (1, "int64*"), "data_type": (2, "int32"), "name": (8, "bytes")},
-    "Node": {"op_type": (4, "bytes"), "domain": (7, "bytes")},
-    "Graph": {
-        "node": (1, "Node*"),
-        "name": (2, "bytes"),
-        "initializer": (5, "Tensor*"),
-        "input": (11, "Value*"),
-        "output": (12, "Value*"),
-    },
-    "Model": {
-        "ir_version": (1, "int64"),
-        "producer_name": (2, "bytes"),
-        "producer_version": (3, "bytes"),
-        "graph": (7, "Graph"),
-        "opset_import": (8, "Opset*"),
-        "metadata_props": (14, "Entry*"),
-    },
-}
-
 
 def describe(path: Path) -> GraphDescription:
     """Read an ONNX file.
@@ -81,7 +39,7 @@ def describe(path: Path) -> GraphDescription:
     Raises:
         BundleError: it is no ONNX graph.
     """
-    model = _parsed(path)
+    model = _read(path)
     graph = model.graph
     operators = Counter(_text(node.op_type) for node in graph.node)
     opsets = {_text(each.domain): each.version for each in model.opset_import}
@@ -89,7 +47,7 @@ def describe(path: Path) -> GraphDescription:
     rest = f", and {len(operators) - SHOWN_OPERATORS} other kinds" if len(operators) > SHOWN_OPERATORS else ""
     weights = {_text(each.name): each for each in graph.initializer}
     numbers = sum(_product(each.dims) for each in weights.values())
-    beside = sorted(locations(path))
+    beside = sorted(locations(model))
     facts = {
         "graph": _text(graph.name),
         "opset": ", ".join(f"{version}" if not name else f"{name} {version}" for name, version in opsets.items()),
@@ -101,7 +59,7 @@ def describe(path: Path) -> GraphDescription:
         "metadata": ", ".join(_text(each.key) for each in model.metadata_props),
     }
     foreign = sorted(name for name in opsets if name not in OWN_DOMAINS)
-    loops = [name for name in operators if name.encode() in LOOPS]
+    loops = [name for name in operators if name in LOOPS]
     inputs = tuple(_tensor(each) for each in graph.input if _text(each.name) not in weights)
     outputs = tuple(_tensor(each) for each in graph.output)
     twice = [name for name, count in Counter(each.name for each in (*inputs, *outputs)).items() if count > 1]
@@ -122,36 +80,13 @@ def describe(path: Path) -> GraphDescription:
     )
 
 
-def _parsed(path: Path) -> Any:
-    try:
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise BundleError(f"{path} has {size} bytes; an ONNX file has at most {MAX_BYTES}")
-        model = _model_class()()
-        model.ParseFromString(path.read_bytes())
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}") from error
-    except DecodeError as error:
-        raise BundleError(f"{path} is no ONNX graph: {error}") from error
+def _read(path: Path) -> Any:
+    if path.is_file() and (size := path.stat().st_size) > MAX_BYTES:
+        raise BundleError(f"{path} has {size} bytes; an ONNX file has at most {MAX_BYTES}")
+    model = parsed(path)
     if not model.ir_version or not model.HasField("graph") or not model.opset_import:
-        raise BundleError(f"{path} is no ONNX graph: it has no version, no opset or no graph")
+        raise BundleError(f"{path} is not an ONNX graph: it has no version, no opset or no graph")
     return model
-
-
-def _model_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="tritone/onnx_description.proto", package="tritone_onnx_description")
-    kinds = {"bytes": "TYPE_BYTES", "int64": "TYPE_INT64", "int32": "TYPE_INT32"}
-    for name, fields in SCHEMA.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            each = message.field.add(name=field, number=number)
-            each.label = each.LABEL_REPEATED if kind.endswith("*") else each.LABEL_OPTIONAL
-            kind = kind.rstrip("*")
-            each.type = getattr(each, kinds.get(kind, "TYPE_MESSAGE"))
-            if kind not in kinds:
-                each.type_name = f".{file.package}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Model"))
 
 
 def _tensor(value: Any) -> TensorDescription:
@@ -181,5 +116,6 @@ def _product(dims: Any) -> int:
     return result
 
 
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
+def _text(content: str | bytes) -> str:
+    """Text of a field; what is not UTF-8 comes as bytes."""
+    return content if isinstance(content, str) else content.decode("utf-8", "replace")

@@ -3,88 +3,25 @@
 encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False, attends=True, model=...)
 
 An ONNX file may name any path for its external data, and older versions of onnxruntime (1.23, the last for Python 3.10)
-read whatever is named. So the names are checked before a graph is opened. The `onnx` package is not part of the light
-install; this describes the few fields of its schema that matter here (onnx/onnx.proto) and lets protobuf parse them.
+read whatever is named. So the names are checked before a graph is opened.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tritone.errors import BundleError
 
-# message -> field -> (number, its message, int, float, or bytes for a string)
-SCHEMA: dict[str, dict[str, tuple[int, str | type]]] = {
-    "Entry": {"key": (1, bytes), "value": (2, bytes)},
-    "Tensor": {
-        "dims": (1, int),
-        "data_type": (2, int),
-        "name": (8, bytes),
-        "raw_data": (9, bytes),
-        "external_data": (13, "Entry"),
-    },
-    "SparseTensor": {"values": (1, "Tensor"), "indices": (2, "Tensor")},
-    "Attribute": {
-        "name": (1, bytes),
-        "f": (2, float),
-        "i": (3, int),
-        "t": (5, "Tensor"),
-        "g": (6, "Graph"),
-        "ints": (8, int),
-        "tensors": (10, "Tensor"),
-        "graphs": (11, "Graph"),
-        "type": (20, int),
-        "sparse_tensor": (22, "SparseTensor"),
-        "sparse_tensors": (23, "SparseTensor"),
-    },
-    "Node": {
-        "input": (1, bytes),
-        "output": (2, bytes),
-        "op_type": (4, bytes),
-        "attribute": (5, "Attribute"),
-        "domain": (7, bytes),
-    },
-    "Value": {"name": (1, bytes)},
-    "Graph": {
-        "node": (1, "Node"),
-        "initializer": (5, "Tensor"),
-        "output": (12, "Value"),
-        "sparse_initializer": (15, "SparseTensor"),
-    },
-    "Function": {"node": (7, "Node"), "attribute_proto": (11, "Attribute")},
-    "OperatorSet": {"domain": (1, bytes), "version": (2, int)},
-    "Model": {"graph": (7, "Graph"), "opset_import": (8, "OperatorSet"), "functions": (25, "Function")},
-}
-
-LOOPS = {b"Loop", b"Scan", b"SequenceMap"}  # operators that run a graph as often as a tensor says
-ATTENTION = b"Softmax"
-
-
-def _model_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="tritone/onnx_external_data.proto", package="tritone_onnx")
-    for name, fields in SCHEMA.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            # Every field is repeated here, so that all of them are looked at where one occurs twice.
-            described = message.field.add(
-                name=field, number=number, label=descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
-            )
-            types = {bytes: described.TYPE_BYTES, int: described.TYPE_INT64, float: described.TYPE_FLOAT}
-            described.type = types[kind] if isinstance(kind, type) else described.TYPE_MESSAGE
-            if isinstance(kind, str):
-                described.type_name = f".tritone_onnx.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tritone_onnx.Model"))
+LOOPS = {"Loop", "Scan", "SequenceMap"}  # operators that run a graph as often as a tensor says
+ATTENTION = "Softmax"
 
 
 class GraphFile(NamedTuple):
     """The weights that lie beside a graph, whether it has a loop, whose end only running it tells, and attention.
 
-    `model`: what was read of it, all of it.
+    `model`: an `onnx.ModelProto`, without the weights that lie beside it.
     """
 
     weights: list[Path]
@@ -99,9 +36,9 @@ def inspect(path: Path) -> GraphFile:
     Raises:
         BundleError: the file is no ONNX graph, or names weights outside of its folder.
     """
-    model = _parsed(path)
+    model = parsed(path)
     folder, files = path.parent.resolve(), []
-    for location in sorted(_locations(model)):
+    for location in sorted(locations(model)):
         target = (folder / location).resolve() if "\0" not in location else None
         if target is None or target.parent != folder:
             raise BundleError(
@@ -109,17 +46,15 @@ def inspect(path: Path) -> GraphFile:
                 "Do not use this bundle unless you know who made it; export the model again."
             )
         files.append(target)
-    operators = {name for node in _below(model, "Node") for name in node.op_type}
+    operators = {node.op_type for node in _below(model, "NodeProto")}
     return GraphFile(files, not operators.isdisjoint(LOOPS), ATTENTION in operators, model)
 
 
-def locations(path: Path) -> set[str]:
-    """The names of all files that the graph at `path` takes tensors from."""
-    return _locations(_parsed(path))
+def parsed(path: Path) -> Any:
+    """The `onnx.ModelProto` in a file; raises `BundleError` where there is none."""
+    from onnx import ModelProto  # takes a quarter of a second to load, which only processes with such graphs need
 
-
-def _parsed(path: Path) -> Any:
-    model = _model_class()()
+    model = ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except (DecodeError, OSError) as error:
@@ -127,21 +62,22 @@ def _parsed(path: Path) -> Any:
     return model
 
 
-def _locations(model: Any) -> set[str]:
+def locations(model: Any) -> set[str]:
+    """The names of all files that a graph takes tensors from."""
     return {
-        bytes(value).decode("utf-8", "surrogateescape")
-        for entry in _below(model, "Entry")
-        if b"location" in entry.key
-        for value in entry.value
+        entry.value if isinstance(entry.value, str) else entry.value.decode("utf-8", "surrogateescape")
+        for tensor in _below(model, "TensorProto")
+        for entry in tensor.external_data
+        if entry.key == "location"
     }
 
 
-def _below(message: Any, kind: str) -> Iterator[Any]:
+def _below(message: Message, kind: str) -> Iterator[Any]:
     """All messages of a kind below a message."""
     for field, values in message.ListFields():
         if field.message_type is None:
             continue
-        for value in values:
+        for value in [values] if isinstance(values, Message) else values:
             if field.message_type.name == kind:
                 yield value
             yield from _below(value, kind)

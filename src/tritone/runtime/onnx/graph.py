@@ -22,11 +22,11 @@ import onnxruntime
 from tritone.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
+from tritone.runtime.graph import Array, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.fusing import fused
-from tritone.runtime.slots import HostSlots
+from tritone.runtime.slots import HostGraph
 
 BFLOAT16 = "tensor(bfloat16)"
 BFLOAT16_OF_ONNX = 16  # onnx.TensorProto.BFLOAT16
@@ -57,7 +57,7 @@ FATAL_ONLY = 4
 ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
 
 
-class OnnxGraph:
+class OnnxGraph(HostGraph):
     """One onnxruntime session."""
 
     def __init__(
@@ -89,7 +89,6 @@ class OnnxGraph:
             options.log_severity_level = FATAL_ONLY
         weights, self._loops, attends, model = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
-        self.widens = False
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         num_bytes = sum(file.stat().st_size for file in (path, *weights) if file.is_file())
         if split_calls and num_bytes >= LARGE_BYTES:
@@ -190,10 +189,6 @@ class OnnxGraph:
         values = zip(names, binding.get_outputs(), strict=True)
         return [_from_bfloat16(value) if self._types[name] == BFLOAT16 else value.numpy() for name, value in values]
 
-    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
-        """See `Graph.buckets_for`; nothing is compiled."""
-        return ()
-
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; on the CPU alone, where the arena keeps whatever its largest calls took."""
         if self.device == "cpu":
@@ -201,14 +196,6 @@ class OnnxGraph:
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
             self._run(inputs, None, options)
         trim_heap()
-
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """See `Graph.empty`."""
-        return np.empty(shape, dtype)
-
-    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
-        """See `Graph.slots`; the rows are kept in host memory."""
-        return HostSlots(self, states, capacity)
 
 
 def _from_bfloat16(value: Any) -> npt.NDArray[np.float32]:

@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import openvino
 
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
+from tritone.runtime.graph import Array, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
-from tritone.runtime.slots import HostSlots
+from tritone.runtime.slots import HostGraph
 
 INSTEAD = "Run it with runtime onnxruntime."
 TYPES = {"f32", "f16", "f64", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "boolean"}
 
 
-class OpenVinoGraph:
+class OpenVinoGraph(HostGraph):
     """One compiled model of OpenVINO. Computes in float32, or in the types that the graph names."""
 
     def __init__(
@@ -52,7 +51,6 @@ class OpenVinoGraph:
                 f"{path} has loops, which nothing would end here if they do not end themselves. {INSTEAD}"
             )
         self.path, self.device = path, device
-        self.widens = False
         self.concurrency = 1 if split_calls else count  # two at once take longer behind a server
         settings = {
             "NUM_STREAMS": self.concurrency,
@@ -84,10 +82,6 @@ class OpenVinoGraph:
         finally:
             self._idle.put(request)
 
-    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
-        """See `Graph.buckets_for`; any size will do."""
-        return ()
-
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`."""
         held = [self._idle.get() for _ in range(self.concurrency)]  # none computes
@@ -97,14 +91,6 @@ class OpenVinoGraph:
             for request in held:
                 self._idle.put(request)
         trim_heap()
-
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """See `Graph.empty`."""
-        return np.empty(shape, dtype)
-
-    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
-        """See `Graph.slots`; the rows are kept in host memory."""
-        return HostSlots(self, states, capacity)
 
 
 def obstacle(device: str) -> str | None:

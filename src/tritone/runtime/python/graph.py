@@ -8,20 +8,16 @@ Such a file is a program of the bundle's author; see `function.py`.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from tritone.runtime.device import cuda_index
-from tritone.runtime.graph import Array, Bucket, FunctionStamp, Slots, TensorSpec
+from tritone.runtime.graph import Array, FunctionStamp, TensorSpec
 from tritone.runtime.python.function import PythonFunction
 from tritone.runtime.python.signature import TYPES, Argument, Models
-from tritone.runtime.slots import HostSlots
+from tritone.runtime.slots import HostGraph
 
 
-class PythonGraph:
+class PythonGraph(HostGraph):
     """A function with its inputs and outputs. `models`: those that it may call, None if it was given none."""
 
-    widens = False
     concurrency = 1
 
     def __init__(
@@ -61,20 +57,8 @@ class PythonGraph:
         for found in self.function.stream(self._as_rows(inputs), self.models):
             yield [self._answered(found[name]) for name in outputs]
 
-    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
-        """See `Graph.buckets_for`; nothing is compiled."""
-        return ()
-
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; what a function keeps is its own."""
-
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """See `Graph.empty`."""
-        return np.empty(shape, dtype)
-
-    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
-        """See `Graph.slots`."""
-        return HostSlots(self, states, capacity)
 
     def _as_rows(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return inputs if self._has_rows else {name: array[None] for name, array in inputs.items()}

@@ -225,7 +225,8 @@ def _argument(name: str, hint: Any, where: str) -> Argument:
         (item,), axes = get_args(item), axes + 1
     if axes and item in SCALARS and dims is None:
         return Argument(name=name, type=SCALARS[item], dims=(-1,) * (axes - 1), item=item)
-    raise ValueError(f"{where} is annotated as {_shown(hint)}; expected {FORMS}")
+    seen = "has no annotation" if hint is None else f"is annotated as {_shown(hint)}"
+    raise ValueError(f"{where} {seen}; expected {FORMS}")
 
 
 def _is_type(kind: Any, dtype: np.dtype[Any]) -> bool:
@@ -253,8 +254,6 @@ def _fields(hint: Any) -> dict[str, Any] | None:
 
 
 def _shown(hint: Any) -> str:
-    if hint is None:
-        return "nothing"
     return str(getattr(hint, "__name__", hint) if isinstance(hint, type) and not get_args(hint) else hint)[:120]
 
 

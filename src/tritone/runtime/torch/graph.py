@@ -24,7 +24,7 @@ from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.builder import Program as BuiltProgram
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes, most_rows
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
-from tritone.runtime.torch.held import Held
+from tritone.runtime.torch.held import Held, tensor_of
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -130,7 +130,7 @@ class TorchGraph:
             function = self.function(names)
             if self._cuda is None or self._replays is None:
                 with self._cpu_threads():
-                    results = function(*map(_tensor, values))
+                    results = function(*map(tensor_of, values))
                 return [
                     Held(result) if name.startswith(HELD) else result.numpy()
                     for name, result in zip(names, results, strict=True)
@@ -175,7 +175,7 @@ class TorchGraph:
 
     def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
         plain, names = [name.removeprefix(HELD) for name in outputs], self._needed(outputs)
-        program = widening(self._computed(names), self.inputs)
+        program = widening(Dispatched(self._program.function(names), names, self._able(names)), self.inputs)
         if names == outputs:
             return program
 
@@ -194,10 +194,6 @@ class TorchGraph:
         plain = [name.removeprefix(HELD) for name in outputs]
         wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
         return (*(name for name in self.outputs if name in wanted), *sorted(wanted - set(self.outputs)))
-
-    def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
-        """The program as a function to outputs of its own, compiled for the shapes that it is."""
-        return Dispatched(self._program.function(outputs), outputs, self._able(outputs))
 
     def _able(self, outputs: Sequence[str]) -> list[LoadedCall]:
         """The compiled calls that have these outputs of the program, best first: without others, for few rows."""
@@ -346,10 +342,6 @@ class Dispatched:
         shapes = [tuple(each.shape) for each in inputs]
         able = (function for call, function in self._compiled if call.takes(shapes))
         return next(able, self._function)(*inputs)
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return value.tensor() if isinstance(value, Held) else torch.from_numpy(value)
 
 
 def obstacle(device: str) -> str | None:

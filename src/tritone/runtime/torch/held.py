@@ -55,3 +55,8 @@ class Held:
         """The rows on the host; waits for them."""
         with torch.inference_mode():
             return self.tensor().cpu().numpy()
+
+
+def tensor_of(value: Any) -> Tensor:
+    """The tensor of an array or of a `Held`."""
+    return value.tensor() if isinstance(value, Held) else torch.from_numpy(value)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tritone.runtime.torch.cuda import CudaQueue
-from tritone.runtime.torch.held import Held
+from tritone.runtime.torch.held import Held, tensor_of
 
 LOGGER = logging.getLogger(__name__)
 STEPS = 8  # of a block; while the host looks at what is left of one, another one is computed in vain at most
@@ -69,7 +69,7 @@ class DeviceLoops:
         """
         with torch.inference_mode():
             if self._queue is None:
-                state = loop.start(_padded(_tensor(large), shape), *map(torch.from_numpy, small))
+                state = loop.start(_padded(tensor_of(large), shape), *map(torch.from_numpy, small))
                 return [each.numpy() for each in self._launched(loop, state, steps)]
             queue = self._queue
             pinned = [queue.pinned(each) for each in (small if isinstance(large, Held) else [large, *small])]
@@ -160,10 +160,6 @@ class _Recording:
     def _advance(self) -> Any:
         self._block.replay()
         return self._queue.fetch([self._left])
-
-
-def _tensor(value: Any) -> Tensor:
-    return value.tensor() if isinstance(value, Held) else torch.from_numpy(value)
 
 
 def _padded(large: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -9,7 +9,6 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -55,9 +54,7 @@ class Records:
     def __enter__(self: Opened) -> Opened:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
 
     def fault(self, reason: str) -> BundleError:

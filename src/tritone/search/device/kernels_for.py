@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tritone.search.device import ctc
+from tritone.search.device import attending, ctc
+from tritone.search.device.choosing import Chooser, Column, Specials, Texts
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 from tritone.search.device.stateless import StatelessWeights
@@ -32,6 +33,14 @@ def kernels_for(device: str) -> Any:
     if torch.device(device).type != "cuda":
         return None
     return tried("kernels", fault_of, device, "transducers are searched in more, smaller steps")
+
+
+@cache
+def attending_for(device: str) -> Any:
+    """The module `attending_kernels` if its kernels can be used; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
 
 
 @cache
@@ -157,6 +166,63 @@ def fault_of(kernels: Any, device: str) -> str:
         if not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(expected, found, strict=True)):
             return f"its kernel for {name} search finds other tokens than torch"
     return ""
+
+
+def fault_of_attending(kernels: Any, device: str) -> str:
+    """What the kernels for steps of texts find otherwise than torch does; empty if nothing."""
+    random = torch.Generator().manual_seed(0)
+    heads, context = 3, 150
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random).to(device)
+
+    qkv, query = drawn(ROWS, 3 * heads * DIM), drawn(ROWS, heads * DIM)
+    own, audio = drawn(2, ROWS + 1, heads, context, DIM), drawn(2, ROWS, heads, MANY_FRAMES, DIM)
+    origin = torch.full((ROWS, context), ROWS, device=device)  # a row that nobody writes to
+    position, window = torch.tensor([context - 1, 0, 70], device=device), torch.tensor([2, 0, 1], device=device)
+    with torch.inference_mode():
+        for rows in (ROWS, 1):
+            expected, found = (
+                (
+                    made.attend_text(qkv[:rows], *kept, origin, position[:rows]),
+                    *kept,
+                    made.attend_audio(query[:rows], *audio, window[:rows]),
+                )
+                for made, kept in ((attending.Plain(), own.clone()), (kernels, own.clone()))
+            )
+            if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True)):
+                return "its kernels for attention of single tokens find something else than torch"
+        for sampled in (False, True):
+            if not _chooses_alike(kernels, device, sampled, random):
+                return "its kernel for the next tokens of texts finds others than torch"
+    return ""
+
+
+def _chooses_alike(kernels: Any, device: str, sampled: bool, random: torch.Generator) -> bool:
+    """Whether the kernel for the next tokens takes those that torch takes, with all their numbers."""
+    vocab, times, rows, place = 9000, 8000, 8, torch.device(device)
+    specials = Specials(eot=7000, no_timestamps=7999, timestamp_begin=times, no_speech=7900, suppress_first=(3, 7000))
+    chooser = Chooser(specials, vocab, place)
+    both = [Texts(rows, 16, vocab, place) for _ in range(2)]
+    each = torch.arange(rows)
+    numbers = torch.zeros(rows, len(Column) + 16, dtype=torch.int64)
+    numbers[:, len(Column) :] = torch.arange(16)
+    numbers[:, Column.START], numbers[:, Column.MOST], numbers[:, Column.GOING] = 1 + each % 3, 9, 1
+    numbers[:, Column.TIMES], numbers[:, Column.EARLY], numbers[:, Column.LAST] = each % 2, 50, -1
+    numbers[:, Column.HEAT], numbers[:, Column.SEED], numbers[:, Column.FIRST] = each // 4 * 600_000, each << 40, each
+    for texts in both:
+        texts.begin(each.to(place), numbers.to(place), torch.zeros(rows, 16, dtype=torch.int64, device=place))
+        texts.forbid(each.to(place), torch.arange(0, times, 7, device=place))
+    for _ in range(10):
+        logits = (3 * torch.randn(rows, vocab, generator=random)).to(place)
+        logits[:, times:] += 2
+        expected = chooser.choose(logits, both[0], sampled=sampled, told=True)
+        found = kernels.choose(chooser, logits, both[1], sampled)
+        if not torch.equal(expected[0], found[0]) or not torch.equal(both[0].table, both[1].table):
+            return False
+        if not torch.allclose(expected[:4], found[:4], atol=1e-3):
+            return False
+    return True
 
 
 def _greedy(kernels: Any, device: str) -> list[Tensor]:

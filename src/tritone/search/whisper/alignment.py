@@ -32,7 +32,11 @@ def token_starts(scores: Array, first: int) -> npt.NDArray[np.int64]:
     deviation = weights.std(axis=-2, keepdims=True)
     # Of a position that every token attends to alike, which says nothing, the deviation is 0.
     weights = (weights - weights.mean(axis=-2, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
-    matrix = _median(weights).mean(axis=0)[first:-1]
+    return starts_in(_median(weights).mean(axis=0)[first:-1])
+
+
+def starts_in(matrix: Array) -> npt.NDArray[np.int64]:
+    """The position at which each row begins, never falling: rows (tokens, positions) are how much each attends."""
     rows, columns = warp(-matrix.astype(np.float64))
     begins = np.concatenate([[True], np.diff(rows) > 0])
     return columns[begins]

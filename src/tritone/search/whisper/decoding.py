@@ -7,8 +7,8 @@ Sources: openai/whisper whisper/decoding.py, `GreedyDecoder` and `DecodingTask`;
 src/transformers/generation/utils.py, `_beam_search`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -51,7 +51,8 @@ class Job:
 
     `prompt`: all tokens before the text; `sot`: the place of the start token in it. `max_tokens`: of the text.
     `temperature`: 0 takes the likeliest token; any other samples, `copies` texts of which the likeliest is taken.
-    `random`: of sampling. `beam`: with temperature 0, texts that are followed together; 1 is greedy.
+    `seed`: of sampling, of this window and attempt alone. `keeps_attention`: what the text attends to is wanted, where
+    that is kept. `beam`: with temperature 0, texts that are followed together; 1 is greedy.
     """
 
     prompt: Sequence[int]
@@ -61,7 +62,8 @@ class Job:
     no_speech: int | None = None
     temperature: float = 0.0
     copies: int = 1
-    random: np.random.Generator | None = None
+    seed: tuple[int, ...] = ()
+    keeps_attention: bool = False
     beam: int = 1
     length_penalty: float = 1.0
 
@@ -71,6 +73,18 @@ class Job:
         return self.copies if self.temperature else self.beam
 
 
+@dataclass(frozen=True)
+class Attention:
+    """What was kept of a text: how much each token, and its end, attended to each position, and their probabilities.
+
+    `matrix` (tokens + 1, positions) float32, called when it is wanted; `probabilities` (tokens,) of each among those of
+    plain text.
+    """
+
+    matrix: Callable[[], Array]
+    probabilities: Array
+
+
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """The text of a window: tokens without the end, their log-probability, and the probability of silence."""
@@ -78,6 +92,7 @@ class Written:
     tokens: tuple[int, ...]
     log_prob: float
     no_speech_prob: float = 0.0
+    attention: "Attention | None" = None
 
     @property
     def avg_log_prob(self) -> float:
@@ -115,6 +130,8 @@ class _Row:
 
     tokens: list[int] = field(default_factory=list)
     log_prob: float = 0.0
+    # Of a beam: the place of the text that each token continued, and the log-probability of both.
+    steps: list[tuple[int, float]] = field(default_factory=list)
 
 
 def _start(jobs: Sequence[Job], decoder: Decoder) -> tuple[Array, list[float]]:
@@ -131,6 +148,7 @@ def _write_samples(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
     copies = jobs[0].width
     logits, silent = _start(jobs, decoder)
     rows = [[_Row() for _ in range(copies)] for _ in jobs]
+    randoms = [np.random.default_rng(job.seed) if job.temperature else None for job in jobs]
     active = list(range(len(jobs)))
     ended = [[False] * copies for _ in jobs]
     logits = np.repeat(logits, copies, axis=0)
@@ -145,7 +163,7 @@ def _write_samples(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
                     continue
                 scores = logits[place * copies + copy]
                 job.rules.apply(scores, row.tokens)
-                token = _chosen(scores, job)
+                token = _chosen(scores, job.temperature, randoms[index])
                 row.log_prob += float(log_softmax(scores)[token])
                 if token == job.rules.eot:
                     ended[index][copy] = True
@@ -161,20 +179,19 @@ def _write_samples(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
         active = [active[place] for place in going]
         sources = np.arange(len(active) * copies)
     return [
-        _best([Written(tokens=tuple(row.tokens), log_prob=row.log_prob, no_speech_prob=quiet) for row in each])
+        likeliest([Written(tokens=tuple(row.tokens), log_prob=row.log_prob, no_speech_prob=quiet) for row in each])
         for each, quiet in zip(rows, silent, strict=True)
     ]
 
 
-def _chosen(scores: Logits, job: Job) -> int:
-    if job.temperature == 0:
+def _chosen(scores: Logits, temperature: float, random: np.random.Generator | None) -> int:
+    if random is None:
         return int(scores.argmax())
-    assert job.random is not None
     # The largest of the scores with noise of Gumbel's distribution is a sample.
-    return int((scores / job.temperature + job.random.gumbel(size=len(scores))).argmax())
+    return int((scores / temperature + random.gumbel(size=len(scores))).argmax())
 
 
-def _best(found: Sequence[Written]) -> Written:
+def likeliest(found: Sequence[Written]) -> Written:
     """The likeliest of several texts, by the mean over its tokens."""
     return max(found, key=lambda each: each.log_prob / max(1, len(each.tokens)))
 
@@ -209,7 +226,7 @@ def _largest(values: Logits, most: int) -> npt.NDArray[np.intp]:
 
 
 @dataclass
-class _Beam:
+class Beam:
     """The texts of one window that are followed, likeliest first, and the best that have ended, by their scores."""
 
     job: Job
@@ -225,12 +242,18 @@ class _Beam:
         for row, each in zip(self.going, scores, strict=True):
             job.rules.apply(each, row.tokens)
         before = np.array([row.log_prob for row in self.going], np.float32)
+        return self.take(_likeliest(scores, sums, before, 2 * size))
+
+    def take(self, likeliest: Iterable[tuple[int, int, float]]) -> tuple[list[int], list[int]]:
+        """The same, of the likeliest continuations: the text that each continues, a token, the sum of both."""
+        job, size = self.job, self.job.beam
         going: list[tuple[_Row, int, int]] = []
         length = len(self.going[0].tokens) + 1
-        for rank, (source, token, total) in enumerate(_likeliest(scores, sums, before, 2 * size)):
+        for rank, (source, token, total) in enumerate(likeliest):
             if total == -np.inf:
                 break
-            row = _Row([*self.going[source].tokens, token], total)
+            before = self.going[source]
+            row = _Row([*before.tokens, token], total, [*before.steps, (source, total)])
             if token != job.rules.eot and length < job.max_tokens:
                 going.append((row, token, source))
             elif rank < size:
@@ -241,25 +264,32 @@ class _Beam:
             len(self.ended) == size and going[0][0].log_prob / length**job.length_penalty <= self.ended[-1][0]
         )
         # Every window has as many rows; where fewer texts are possible, the last one fills them and is not followed.
-        going += [(_Row(row.tokens, -np.inf), token, source) for row, token, source in going[-1:]] * (size - len(going))
-        self.going = [row for row, _, _ in going]
+        going += [(replace(row, log_prob=-np.inf), token, source) for row, token, source in going[-1:]] * (
+            size - len(going)
+        )
+        self.going = [row for row, _, _ in going] or self.going
         return [token for _, token, _ in going], [source for _, _, source in going]
 
+    @property
+    def best(self) -> _Row:
+        """The best text that has ended, its end included, or else the likeliest."""
+        return self.ended[0][1] if self.ended else self.going[0]
+
     def written(self, no_speech_prob: float) -> Written:
-        """The best text that has ended."""
-        row = self.ended[0][1] if self.ended else self.going[0]
+        """The best text."""
+        row = self.best
         tokens = row.tokens[:-1] if row.tokens and row.tokens[-1] == self.job.rules.eot else row.tokens
         return Written(tokens=tuple(tokens), log_prob=row.log_prob, no_speech_prob=no_speech_prob)
 
 
 def _write_beams(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
     logits, silent = _start(jobs, decoder)
-    beams = [_Beam(job) for job in jobs]
+    beams = [Beam(job) for job in jobs]
     active = list(beams)
     while active:
         tokens: list[int] = []
         sources: list[int] = []
-        left: list[_Beam] = []
+        left: list[Beam] = []
         first = 0
         for beam in active:
             count = len(beam.going)

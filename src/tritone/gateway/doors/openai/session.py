@@ -10,10 +10,11 @@ docs/applications/gateway-parameters.md has the decision about each.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
@@ -26,14 +27,13 @@ Encoding = Literal["pcm", "mulaw", "alaw"]
 Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 
 PCM_RATE = 24000  # Hz, OpenAI's only one
-RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 LOGPROBS = "item.input_audio_transcription.logprobs"
-OWN = ("search", "texts", "final_model", "final_search")  # what OpenAI's sessions do not have
 MAX_KEYWORDS = 1000
 MAX_TEXT = 10_000  # characters of a prompt or of all keywords
 
 GA_ENCODINGS: Mapping[str, Encoding] = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 BETA_ENCODINGS: Mapping[str, Encoding] = {"pcm16": "pcm", "g711_ulaw": "mulaw", "g711_alaw": "alaw"}
+TURNS = ("threshold", "prefix_padding_ms", "silence_duration_ms")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,122 +80,53 @@ class SessionConfig:
         Raises:
             FieldError: a field is unknown, of another type, or asks for what this server does not have.
         """
-        fields = _Fields(session, "session")
-        return self._beta(fields) if dialect == "beta" else self._ga(fields)
+        try:
+            asked = (_Beta if dialect == "beta" else _Ga).model_validate({} if session is None else session)
+        except ValidationError as error:
+            raise _refused(error) from error
+        changed = self
+        if "include" in asked.model_fields_set:
+            changed = replace(changed, logprobs=bool(asked.include))
+        given = asked if isinstance(asked, _Beta) else (asked.audio or _Audio()).input or _Input()
+        if "noise_reduction" in given.model_fields_set:
+            changed = changed._with_ignored("noise_reduction", given.noise_reduction)
+        if "format" in given.model_fields_set:
+            form = _Format() if given.format is None else given.format
+            name, rate = (form, None) if isinstance(form, str) else (form.type, form.rate)
+            encoding = {**GA_ENCODINGS, **BETA_ENCODINGS}[name or "audio/pcm"]
+            changed = replace(changed, encoding=encoding, rate=(rate or PCM_RATE) if encoding == "pcm" else G711_RATE)
+        if "transcription" in given.model_fields_set:
+            changed = changed._transcribing(given.transcription or _Transcription())
+        if "turn_detection" in given.model_fields_set:
+            changed = changed._turning(given.turn_detection)
+        return changed
 
-    def _ga(self, fields: "_Fields") -> "SessionConfig":
-        fields.only("type", "audio", "include", "id", "object", "expires_at")
-        kind = fields.text("type", "transcription")
-        if kind != "transcription":
-            raise FieldError(
-                "session.type", f"is {kind!r}; this server transcribes and answers nothing: 'transcription' is needed"
-            )
-        audio = fields.part("audio")
-        audio.only("input")
-        audio_input = audio.part("input")
-        audio_input.only("format", "noise_reduction", "transcription", "turn_detection")
-        changed = self._include(fields)._noise_reduction(audio_input, "noise_reduction")
-        if audio_input.has("format"):
-            changed = changed._format(audio_input.part("format"))
-        return changed._transcription(audio_input, "transcription")._turns(audio_input)
+    def _with_ignored(self, name: str, given: object) -> "SessionConfig":
+        return replace(self, ignored=self.ignored | {name} if given else self.ignored - {name})
 
-    def _beta(self, fields: "_Fields") -> "SessionConfig":
-        fields.only(
-            *("input_audio_format", "input_audio_transcription", "turn_detection", "include", "modalities"),
-            *("input_audio_noise_reduction", "client_secret", "id", "object", "expires_at"),
-        )
-        changed = self._include(fields)._noise_reduction(fields, "input_audio_noise_reduction")
-        if fields.has("input_audio_format"):
-            encoding = fields.one_of("input_audio_format", BETA_ENCODINGS)
-            changed = replace(changed, encoding=encoding, rate=PCM_RATE if encoding == "pcm" else G711_RATE)
-        return changed._transcription(fields, "input_audio_transcription")._turns(fields)
+    def _transcribing(self, asked: "_Transcription") -> "SessionConfig":
+        language = asked.language if asked.language is not None else (asked.languages or [self.language])[0]
+        prompt = self.prompt if asked.prompt is None else asked.prompt
+        changed = self._with_ignored("prompt", prompt)._with_ignored("language", language)
+        # A text that is null stays as it was; a list or an object that is null is empty.
+        names = {"model", "final_model", "delay"} & asked.model_fields_set
+        new = {name: value for name in names if (value := getattr(asked, name)) is not None}
+        new |= {name: getattr(asked, name) or {} for name in {"search", "final_search"} & asked.model_fields_set}
+        if "texts" in asked.model_fields_set:
+            new["texts"] = TextOptions().changed(asked.texts or {})
+        if "keywords" in asked.model_fields_set:
+            new["keywords"] = tuple(asked.keywords or ())
+        return replace(changed, language=language, prompt=prompt, **new)
 
-    def _noise_reduction(self, fields: "_Fields", name: str) -> "SessionConfig":
-        if not fields.has(name):
-            return self
-        if not fields.is_null(name):
-            part = fields.part(name)
-            part.only("type")
-            part.one_of("type", {each: each for each in ("near_field", "far_field")}, "near_field")
-        return self._with_ignored("noise_reduction", is_given=not fields.is_null(name))
-
-    def _with_ignored(self, name: str, *, is_given: bool) -> "SessionConfig":
-        return replace(self, ignored=self.ignored | {name} if is_given else self.ignored - {name})
-
-    def _include(self, fields: "_Fields") -> "SessionConfig":
-        if not fields.has("include"):
-            return self
-        include = fields.texts("include")
-        unknown = [each for each in include if each != LOGPROBS]
-        if unknown:
-            raise FieldError("session.include", f"has {unknown[0]!r}; '{LOGPROBS}' is all there is")
-        return replace(self, logprobs=bool(include))
-
-    def _format(self, fields: "_Fields") -> "SessionConfig":
-        fields.only("type", "rate")
-        encoding = fields.one_of("type", GA_ENCODINGS, "audio/pcm")
-        if encoding != "pcm":
-            return replace(self, encoding=encoding, rate=G711_RATE)
-        rate = fields.number("rate", PCM_RATE)
-        if rate not in RATES:
-            raise FieldError(f"{fields.path}.rate", f"is {rate:g}; one of {', '.join(map(str, RATES))} Hz is needed")
-        return replace(self, encoding="pcm", rate=int(rate))
-
-    def _transcription(self, fields: "_Fields", name: str) -> "SessionConfig":
-        if not fields.has(name):
-            return self
-        part = fields.part(name)
-        part.only("model", "language", "languages", "prompt", "keywords", "delay", *OWN)
-        languages = part.texts("languages")
-        language = part.text("language", languages[0] if len(languages) == 1 else self.language)
-        if len(languages) > 1:
-            raise FieldError(f"{part.path}.languages", "has several; give one language, or none to have it detected")
-        keywords = tuple(part.texts("keywords")) if part.has("keywords") else self.keywords
-        delay: Delay = self.delay
-        if part.has("delay"):
-            known: tuple[Delay, ...] = ("minimal", "low", "medium", "high", "xhigh")
-            delay = part.one_of("delay", {each: each for each in known})
-        prompt = part.text("prompt", self.prompt)
-        return replace(
-            self._with_ignored("prompt", is_given=bool(prompt))._with_ignored("language", is_given=bool(language)),
-            model=part.text("model", self.model),
-            search=part.scalars("search") if part.has("search") else self.search,
-            texts=TextOptions().changed(part.scalars("texts")) if part.has("texts") else self.texts,
-            final_model=part.text("final_model", self.final_model),
-            final_search=part.scalars("final_search") if part.has("final_search") else self.final_search,
-            language=language,
-            prompt=prompt,
-            keywords=keywords,
-            delay=delay,
-        )
-
-    def _turns(self, fields: "_Fields") -> "SessionConfig":
-        if not fields.has("turn_detection"):
-            return self
-        if fields.is_null("turn_detection"):
+    def _turning(self, asked: "_Turns | None") -> "SessionConfig":
+        if asked is None:
             return replace(self, turn_detection=None)
-        part = fields.part("turn_detection")
-        part.only(
-            *("type", "threshold", "prefix_padding_ms", "silence_duration_ms", "idle_timeout_ms"),
-            *("create_response", "interrupt_response", "eagerness"),
-        )
-        kind = part.text("type", "server_vad")
-        if kind not in ("server_vad", "semantic_vad"):
-            raise FieldError(f"{part.path}.type", f"is {kind!r}; this server has 'server_vad', or null for none")
-        changed = self._with_ignored("semantic_vad", is_given=kind == "semantic_vad")
-        part.number("idle_timeout_ms", 0)
-        part.text("eagerness", "")
+        changed = self._with_ignored("semantic_vad", asked.type == "semantic_vad")
         for name in ("idle_timeout_ms", "eagerness"):
-            changed = changed._with_ignored(name, is_given=not part.is_null(name))
-        before = self.turn_detection or TurnDetection()
-        return replace(
-            changed,
-            turn_detection=TurnDetection(
-                threshold=part.number("threshold", before.threshold, 0, 1),
-                prefix_padding_ms=int(part.number("prefix_padding_ms", before.prefix_padding_ms, 0, 10_000)),
-                silence_duration_ms=int(part.number("silence_duration_ms", before.silence_duration_ms, 20, 60_000)),
-            ),
-        )
+            changed = changed._with_ignored(name, getattr(asked, name) is not None)
+        sizes = {name: value for name in TURNS if (value := getattr(asked, name)) is not None}
+        turns = replace(self.turn_detection or TurnDetection(), **sizes)
+        return replace(changed, turn_detection=turns)
 
     def to_dict(self, dialect: Dialect, session_id: str, *, has_vad: bool) -> dict[str, Any]:
         """The session as `session.updated` and `transcription_session.updated` tell it.
@@ -250,78 +181,101 @@ class SessionConfig:
         }
 
 
-class _Fields:
-    """A JSON object with checks whose errors name the path of the field."""
-
-    def __init__(self, value: object, path: str) -> None:
-        if value is None:
-            value = {}
-        if not isinstance(value, Mapping):
-            raise FieldError(path, f"must be an object, got {_shown(value)}")
-        self._value: Mapping[str, Any] = value
-        self.path = path
-
-    def only(self, *known: str) -> None:
-        for name in self._value:
-            if name not in known:
-                raise FieldError(f"{self.path}.{str(name)[:80]}", f"is unknown; known are {', '.join(known)}")
-
-    def has(self, name: str) -> bool:
-        return name in self._value
-
-    def is_null(self, name: str) -> bool:
-        return self._value.get(name) is None
-
-    def part(self, name: str) -> "_Fields":
-        return _Fields(self._value.get(name), f"{self.path}.{name}")
-
-    def text(self, name: str, default: str) -> str:
-        value = self._value.get(name)
-        if value is None:
-            return default
-        return self._checked(name, value, "text", lambda each: isinstance(each, str) and len(each) <= MAX_TEXT)
-
-    def texts(self, name: str) -> list[str]:
-        def is_list(value: object) -> bool:
-            if not isinstance(value, list) or len(value) > MAX_KEYWORDS:
-                return False
-            return all(isinstance(each, str) for each in value) and sum(map(len, value)) <= MAX_TEXT
-
-        value = self._value.get(name)
-        return [] if value is None else self._checked(name, value, "a list of texts", is_list)
-
-    def scalars(self, name: str) -> dict[str, str | int | float | bool]:
-        """An object of texts, numbers, true and false; null is an empty one."""
-        found = self.part(name)._value
-        for each, value in found.items():
-            if not isinstance(value, str | int | float):
-                raise FieldError(
-                    f"{self.path}.{name}.{each[:80]}", f"must be text, a number, true or false, got {_shown(value)}"
-                )
-        return dict(found)
-
-    def number(self, name: str, default: float, least: float = 0, most: float = 1e9) -> float:
-        value = self._value.get(name)
-        if value is None:
-            return default
-        return self._checked(
-            name,
-            value,
-            f"a number from {least:g} to {most:g}",
-            lambda each: isinstance(each, int | float) and not isinstance(each, bool) and least <= each <= most,
-        )
-
-    def one_of(self, name: str, known: Mapping[str, Any], default: str | None = None) -> Any:
-        value = self._value.get(name) if self._value.get(name) is not None else default
-        self._checked(name, value, f"one of {', '.join(known)}", lambda each: isinstance(each, str) and each in known)
-        return known[str(value)]
-
-    def _checked(self, name: str, value: Any, wanted: str, is_good: Callable[[Any], bool]) -> Any:
-        if not is_good(value):
-            raise FieldError(f"{self.path}.{name}", f"must be {wanted}, got {_shown(value)}")
-        return value
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, str | int | float):
+        raise ValueError("must be text, a number, true or false")
+    return value
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def _short(texts: list[str]) -> list[str]:
+    if sum(map(len, texts)) > MAX_TEXT:
+        raise ValueError(f"must have {MAX_TEXT} characters at most")
+    return texts
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Texts = Annotated[list[str], Field(max_length=MAX_KEYWORDS), AfterValidator(_short)]
+Scalars = dict[str, Annotated[Any, AfterValidator(_scalar)]]
+
+
+class _Part(BaseModel):
+    """A part of a session; what is null is as if it were not there, where nothing else is said."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Format(_Part):
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
+    rate: Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000] | None = None
+
+
+class _NoiseReduction(_Part):
+    type: Literal["near_field", "far_field"] | None = None
+
+
+class _Transcription(_Part):
+    model: Text | None = None
+    language: Text | None = None
+    languages: Annotated[list[Text], Field(max_length=1)] | None = None
+    prompt: Text | None = None
+    keywords: Texts | None = None
+    delay: Delay = "low"
+    search: Scalars | None = None
+    texts: Scalars | None = None
+    final_model: Text | None = None
+    final_search: Scalars | None = None
+
+
+class _Turns(_Part):
+    type: Literal["server_vad", "semantic_vad"] | None = None
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    prefix_padding_ms: Annotated[float, Field(ge=0, le=10_000), AfterValidator(int)] | None = None
+    silence_duration_ms: Annotated[float, Field(ge=20, le=60_000), AfterValidator(int)] | None = None
+    idle_timeout_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    create_response: Any = None
+    interrupt_response: Any = None
+    eagerness: Text | None = None
+
+
+class _Input(_Part):
+    format: _Format | None = None
+    noise_reduction: _NoiseReduction | None = None
+    transcription: _Transcription | None = None
+    turn_detection: _Turns | None = None
+
+
+class _Audio(_Part):
+    input: _Input | None = None
+
+
+class _Session(_Part):
+    include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
+    id: Any = None
+    object: Any = None
+    expires_at: Any = None
+
+
+class _Ga(_Session):
+    type: Literal["transcription"] | None = None
+    audio: _Audio | None = None
+
+
+class _Beta(_Session):
+    format: Literal["pcm16", "g711_ulaw", "g711_alaw"] = Field("pcm16", alias="input_audio_format")
+    noise_reduction: _NoiseReduction | None = Field(None, alias="input_audio_noise_reduction")
+    transcription: _Transcription | None = Field(None, alias="input_audio_transcription")
+    turn_detection: _Turns | None = None
+    modalities: Any = None
+    client_secret: Any = None
+
+
+def _refused(error: ValidationError) -> FieldError:
+    """The first thing that is wrong."""
+    first = error.errors()[0]
+    path = ".".join(["session", *(str(each)[:80] for each in first["loc"])])
+    if first["type"] == "extra_forbidden":
+        return FieldError(path, "is unknown; docs/applications/gateway-parameters.md has what is known")
+    told = "must be an object" if first["type"] in ("model_type", "dict_type") else first["msg"]
+    told = told.removeprefix("Value error, ").replace("Input should be", "must be")
+    shown = repr(first["input"])
+    return FieldError(path, f"{told}, got {shown if len(shown) <= 80 else f'{shown[:77]}...'}")

@@ -5,13 +5,13 @@ recording(format, bytes)  ->  bytes of a file  for whole recordings, which are d
 await StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
 """
 
-import struct
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Protocol
 
 import numpy as np
 
-from tritone.audio import wav
+from tritone.audio import plain, wav
 from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from tritone.audio.flac_stream import NOTHING, FlacStream
 from tritone.audio.g711 import decode_alaw, decode_mulaw
@@ -32,7 +32,6 @@ RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
 MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg"}
 WAV_TAGS = {wav.PCM: PCM, wav.ALAW: ALAW, wav.MULAW: MULAW}
 TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
-EXTENSIBLE = 0xFFFE  # the tag proper is the start of the sub-format then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +103,8 @@ def recording(told: AudioFormat, audio: bytes) -> bytes:
     if not audio:
         raise AudioError("the request has no audio: its field 'audio' is empty")
     magic = told.check_start(audio)
-    if magic == "RIFF":
-        header = _WavHeader()
-        header.push(audio[:MAX_WAV_HEADER])
-        told.check_header(header.sample_rate, header.channels)
+    if magic == "RIFF" and (begun := _begun_wav(audio[:MAX_WAV_HEADER])) is not None:
+        told.check_header(begun[0].sample_rate, begun[0].channels)
     if magic:
         return audio
     size, channels = RAW[told.encoding], told.channels or 1
@@ -221,22 +218,19 @@ class _Wav:
     """A WAV file as it is sent; whatever follows its samples is left out."""
 
     def __init__(self) -> None:
-        self._header: _WavHeader | None = _WavHeader()
+        self._seen = b""
         self._left = 0
         self._samples: _Samples | None = None
         self.sample_rate, self.channels = 0, 1
 
     def push(self, data: bytes) -> Samples:
-        if self._header is not None:
-            rest = self._header.push(data)
-            if rest is None:
+        if self._samples is None:
+            self._seen += data
+            if (begun := _begun_wav(self._seen)) is None:
                 return NOTHING
-            header, self._header, data = self._header, None, rest
-            self.sample_rate, self.channels, self._left = header.sample_rate, header.channels, header.num_bytes
-            self._samples = _Samples(
-                AudioFormat(encoding=header.encoding, sample_rate=header.sample_rate, channels=header.channels)
-            )
-        assert self._samples is not None
+            told, self._left, data = begun
+            self._seen, self._samples = b"", _Samples(told)
+            self.sample_rate, self.channels = told.sample_rate, told.channels
         data, self._left = data[: self._left], max(self._left - len(data), 0)
         return self._samples.push(data)
 
@@ -246,52 +240,28 @@ class _Wav:
         return self._samples.finish()
 
 
-class _WavHeader:
-    """What precedes the samples of a WAV file: chunks, one of which says of what form they are."""
+def _begun_wav(seen: bytes) -> tuple[AudioFormat, int, bytes] | None:
+    """What the header of a WAV file says, how many bytes of samples it states, and those seen; None while it goes on.
 
-    def __init__(self) -> None:
-        self._seen = b""
-        self.encoding = self.sample_rate = self.channels = 0
-        self.num_bytes = 0
-
-    def push(self, data: bytes) -> bytes | None:
-        """Take bytes; return those behind the header when it is complete, None before.
-
-        Raises:
-            AudioError: it is no WAV file, or one of another kind than can be streamed.
-        """
-        self._seen += data
-        if len(self._seen) >= 12 and self._seen[8:12] != b"WAVE":
-            raise AudioError("the audio begins like RIFF, but is no WAV file")
-        at = 12
-        while len(self._seen) >= at + 8:
-            name, size = struct.unpack_from("<4sI", self._seen, at)
-            if name == b"data":
-                if not self.sample_rate:
-                    raise AudioError("the WAV header has no format before its samples")
-                self.num_bytes = 1 << 62 if size in UNKNOWN_SIZES else size
-                rest, self._seen = self._seen[at + 8 :], b""
-                return rest
-            if name == b"fmt ":
-                if len(self._seen) < at + 8 + min(size, 40):
-                    return None
-                self._read_format(self._seen[at + 8 : at + 8 + size])
-            at += 8 + size + size % 2
-            if at > MAX_WAV_HEADER:
-                raise AudioError(f"the WAV header has more than {MAX_WAV_HEADER} bytes before its samples")
+    Raises:
+        AudioError: it is no WAV file, or one of another kind than can be streamed.
+    """
+    if len(seen) >= 12 and seen[8:12] != b"WAVE":
+        raise AudioError("the audio begins like RIFF, but is no WAV file")
+    tape = plain.Tape(BytesIO(seen[12:]))
+    try:
+        found = plain.header(tape, bytearray(), "the audio")
+    except plain.HeaderEndError:
+        if len(seen) > MAX_WAV_HEADER:
+            raise AudioError(f"the WAV header has more than {MAX_WAV_HEADER} bytes before its samples") from None
         return None
-
-    def _read_format(self, chunk: bytes) -> None:
-        if len(chunk) < 16:
-            raise AudioError(f"the format of the WAV header has {len(chunk)} bytes, at least 16 are needed")
-        tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
-        if tag == EXTENSIBLE and len(chunk) >= 26:
-            tag = struct.unpack_from("<H", chunk, 24)[0]
-        encoding = WAV_TAGS.get(tag)
-        if encoding is None or bits != 8 * RAW[encoding]:
-            raise AudioError(
-                f"the WAV has samples of {bits} bits in format {tag}; 16-bit PCM, or mu-law or A-law is needed here"
-            )
-        if not 1 <= channels <= MAX_CHANNELS or not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-            raise AudioError(f"the WAV header claims {channels} channels at {rate} Hz")
-        self.encoding, self.channels, self.sample_rate = encoding, channels, rate
+    form, size = found or (None, 0)
+    encoding = None if form is None else WAV_TAGS.get(form.tag)
+    if form is None or encoding is None or form.bits != 8 * RAW[encoding] or form.channels > MAX_CHANNELS:
+        what = "another form" if form is None else f"{form.bits} bits in format {form.tag}, {form.channels} channels"
+        raise AudioError(
+            f"the WAV has samples of {what}; 16-bit PCM, or mu-law or A-law, of up to {MAX_CHANNELS} channels is "
+            "needed here"
+        )
+    told = AudioFormat(encoding=encoding, sample_rate=form.rate, channels=form.channels)
+    return told, 1 << 62 if size in UNKNOWN_SIZES else size, tape.read(len(seen))

@@ -8,7 +8,7 @@ Commands, parameters of requests and of served models, and tables of the documen
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tritone.errors import InputError
 
 Read = Callable[[Any], Any]
+REQUIRED: Any = MISSING  # in place of a default, of a field that must be given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Option:
     modes: tuple[str, ...] = ()  # of a search, that look at it; none: all
     kinds: tuple[str, ...] = ()  # of models that look at it; none: all that have such options
     metavar: str | None = None  # on command lines
+    flags: tuple[str, ...] = ()  # on command lines, where they do not follow from the name
+    percent: bool = False  # on command lines, of a share of 1
+    auto: bool = False  # whether "auto" stands for the default of a number on command lines
     read: Read | None = None  # of a request's value, where the type does not say how
 
     def check(self, value: Any) -> None:
@@ -46,6 +50,8 @@ class Option:
     @property
     def flag(self) -> str:
         """What a command line has for another value than the default."""
+        if self.flags:
+            return self.flags[0]
         return f"--{'no-' if self.default is True else ''}{self.name.replace('_', '-')}"
 
     @property
@@ -80,7 +86,7 @@ def described(options: type) -> Mapping[str, Option]:
     types = get_type_hints(options)
     found = {}
     for each in fields(options):
-        if "help" in each.metadata:
+        if "name" in each.metadata:  # by `option`
             description = {**each.metadata}
             name = description.pop("name") or each.name
             found[name] = Option(name=name, field=each.name, type=types[each.name], default=each.default, **description)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from tritone.errors import InputError
-from tritone.search.fields import Option, plain_type
+from tritone.options.fields import Option, plain_type
 from tritone.search.options import MODEL_PARAMETERS, PARAMETERS, SearchOptions, SearchParameters, foreign_options
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -35,7 +35,7 @@ def table(*rows: tuple[str, ...]) -> str:
 
 def flag(option: Option) -> str:
     name = option.name.replace("_", "-")
-    return f"`--{name}`, `--no-{name}`" if option.default is True else f"`--{name}`"
+    return f"`--{name}`, `--no-{name}`" if option.default is True else f"`{option.flag}`"
 
 
 TABLES = {

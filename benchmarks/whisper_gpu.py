@@ -1,0 +1,401 @@
+"""Whisper's engine on a GPU: right on a small model, then as fast as it is beside transformers, with random weights.
+
+    python -m benchmarks.whisper_gpu --out results
+    python -m benchmarks.whisper_gpu --out results --parts check,engine --size large-v3 --compile
+
+Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
+a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
+`transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too). Weights are made
+on the device. Each part's numbers are in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
+"""
+
+import argparse
+import gc
+import json
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
+from tritone.bundle.manifest import Whisper
+from tritone.families.whisper.dims import Dims
+from tritone.pipelines.graphs.work_log import WorkLog
+from tritone.pipelines.whisper.course import Model, Transcribing
+from tritone.pipelines.whisper.device import OnDevice, fitting, kernels_of
+from tritone.pipelines.whisper.engine import Engine
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.runtime.torch.steps import Steps
+from tritone.search.device.attending import Network, Sizes
+
+WINDOW_S, TOKENS, REPEATS = 30.0, 80, 3
+STEP_ROWS = (1, 16, 32, 64, 128)
+ENCODER_WINDOWS = (1, 4, 8, 16)
+
+
+def dims_of(width: int, heads: int, encoder: int, decoder: int, bins: int, vocab: int) -> Dims:
+    return Dims(
+        num_bins=bins,
+        audio_context=1500,
+        audio_width=width,
+        audio_heads=heads,
+        audio_layers=encoder,
+        audio_hidden=4 * width,
+        vocab=vocab,
+        text_context=448,
+        text_heads=heads,
+        text_layers=decoder,
+        text_hidden=4 * width,
+    )
+
+
+SIZES = {
+    "tiny": dims_of(384, 6, 4, 4, 80, 51865),
+    "base": dims_of(512, 8, 6, 6, 80, 51865),
+    "turbo": dims_of(1280, 20, 32, 4, 128, 51866),
+    "large-v3": dims_of(1280, 20, 32, 32, 128, 51866),
+}
+
+
+def special_of(dims: Dims) -> Whisper:
+    """Ids as those of released models."""
+    sot, first = 50258, dims.vocab - 1501
+    heads = range(0, dims.text_heads, 4)
+    return Whisper(
+        window_frames=2 * dims.audio_context,
+        text_context=dims.text_context,
+        layers=dims.text_layers,
+        heads=dims.text_heads,
+        head_dim=dims.head_dim,
+        encoder_heads=dims.audio_heads,
+        sot=sot,
+        eot=50257,
+        sot_prev=first - 3,
+        no_timestamps=first - 1,
+        timestamp_begin=first,
+        no_speech=first - 2,
+        languages={"en": sot + 1, "de": sot + 3},
+        tasks={"transcribe": first - 5, "translate": first - 6},
+        suppress=tuple(range(1, 80)),
+        suppress_first=(220, 50257),
+        max_initial_timestamp=50,
+        alignment_heads=tuple((dims.text_layers - 1, head) for head in heads),
+    )
+
+
+def state_of(dims: Dims, device: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Random tensors of encoder and decoder; of a small model the same on every device."""
+    where = "cpu" if dims.audio_width < 100 else device  # each device has its own random numbers
+    generator = torch.Generator(where).manual_seed(0)
+    encoder: dict[str, Any] = {}
+    decoder: dict[str, Any] = {}
+    for name, shape in dims.shapes().items():
+        drawn = torch.randn(shape, generator=generator, device=where).to(device)
+        scale = 1.0 if "embedding" in name else 1.4 * shape[-1] ** -0.5 if len(shape) > 1 else 0.02
+        value = (drawn * scale + (1.0 if "ln" in name and name.endswith("weight") else 0.0)).to(dtype)
+        for part in ("key", "value"):
+            if f"cross_attn.{part}." in name:
+                encoder[name.replace("decoder.blocks", "cross").replace("cross_attn.", "")] = value
+        (encoder if name.startswith("encoder") else decoder)[name] = value
+    return encoder, decoder
+
+
+def opened(dims: Dims, device: str, dtype: torch.dtype, *, compiled: bool = False) -> tuple[Engine, OnDevice, Model]:
+    """The engine of a random model."""
+    special, steps = special_of(dims), Steps(device, priority=-1)
+    sizes = Sizes(encoder_heads=dims.audio_heads, heads=dims.text_heads, alignment_heads=special.alignment_heads)
+    kernels = kernels_of(steps, special)
+    network = Network(*state_of(dims, device, dtype), sizes, attending=kernels, compiled=compiled)
+    free = steps.free_bytes()
+    windows, rows = (8, 24) if free is None else fitting(network, free)
+    on_device = OnDevice(network, special, steps, dims.num_bins, windows=windows, rows=rows, kernels=kernels)
+    pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][:50257]
+    bpe = ByteLevelBpe([*pieces, *(f"<|{index}|>" for index in range(dims.vocab - len(pieces)))])
+    engine = Engine(on_device, special, dims.vocab, WorkLog(16000), 160)
+    return engine, on_device, Model(special, bpe, 16000, 160)
+
+
+PLAIN = DecodingOptions(
+    language="en",
+    temperature=(0.0,),
+    timestamps=False,
+    previous_text=False,
+    no_speech_threshold=None,
+    log_prob_threshold=None,
+    compression_ratio_threshold=None,
+    max_tokens=TOKENS,
+)
+
+
+def windows_of(count: int, bins: int, frames: int = 3000) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [random.normal(0, 0.5, (frames, bins)).astype(np.float32) for _ in range(count)]
+
+
+def transcripts(engine: Engine, model: Model, windows: list[np.ndarray], options: DecodingOptions) -> list[Any]:
+    found = engine.run(Transcribing(model, each, options, [], WINDOW_S).course() for each in windows)
+    for each in found:
+        if isinstance(each, Exception):
+            raise each
+    return found
+
+
+def check(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Tokens of a small model on this device and on the CPU, all kinds of options in one batch."""
+    dims = dims_of(64, 1, 2, 2, 80, 51865)
+    lengths = (3000, 3000, 900, 2500, 3000, 7000)
+    options = [
+        replace(PLAIN, max_tokens=24),
+        replace(PLAIN, max_tokens=24, timestamps=True),
+        replace(PLAIN, max_tokens=24, beam=3),
+        replace(PLAIN, max_tokens=24, language=""),
+        replace(PLAIN, max_tokens=24, temperature=(0.7,), best_of=2),
+        replace(PLAIN, max_tokens=24, previous_text=True, timestamps=True, word_times=True),
+    ]
+    answers = []
+    for device in ("cpu", arguments.device):
+        engine, _, model = opened(dims, device, torch.float32)
+        random = np.random.default_rng(1)
+        features = [random.normal(0, 0.5, (length, 80)).astype(np.float32) for length in lengths]
+        courses = (
+            Transcribing(model, each, chosen, [], 1.0).course() for each, chosen in zip(features, options, strict=True)
+        )
+        found: Any = engine.run(courses)
+        answers.append(
+            [[list(each.tokens) for each in one.segments] if hasattr(one, "segments") else repr(one) for one in found]
+        )
+    same = [a == b for a, b in zip(*answers, strict=True)]
+    names = ["greedy", "times", "beam 3", "language", "sampled", "long with words"]
+    wrong = {name: list(pair) for name, ok, *pair in zip(names, same, *answers, strict=True) if not ok}
+    return {"same": dict(zip(names, same, strict=True)), "different": str(wrong)[:3000]}
+
+
+def median_ms(function: Callable[[], Any], repeats: int = 20) -> float:
+    """Of a function whose work is on the present stream."""
+    for _ in range(3):
+        function()
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        function()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times))
+
+
+def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
+    """Times of steps and of the encoder, recorded; and the kernels of a step."""
+    found: dict[str, Any] = {"windows": device.windows, "rows": device.rows}
+    random = np.random.default_rng(0)
+    columns = device.columns
+    with device.turn():
+        for rows in [each for each in STEP_ROWS if each <= min(device.rows, device.windows)] + [device.rows]:
+            numbers = np.zeros((rows, columns + device.context), np.int64)
+            numbers[:, 0], numbers[:, 1], numbers[:, 2], numbers[:, 5] = 5, 40, 4, 400
+            numbers[:, 6] = random.permutation(device.windows)[:rows] if rows <= device.windows else 0
+            origin = np.repeat(np.arange(rows)[:, None], device.context, 1)
+            device.begin([*range(rows)], numbers, origin)
+            found[f"step_ms_{rows}"] = median_ms(lambda rows=rows: device.step(rows))  # type: ignore[misc]
+            if rows == 64:
+                found["kernels_us"] = profile(lambda: device.step(64))
+                found["step_ms_64_sampled"] = median_ms(lambda: device.step(64, sampled=True))
+                found["step_ms_64_told"] = median_ms(lambda: device.step(64, told=True))
+        numbers[:, 14] = np.arange(rows) // 5 * 5
+        numbers[:, 15] = 5
+        device.begin([*range(rows)], numbers, origin)
+        found[f"step_ms_{rows}_beam_5"] = median_ms(lambda: device.step(rows, beam=5))
+        for count in ENCODER_WINDOWS:
+            windows = [np.zeros((3000, dims.num_bins), np.float32)] * count
+            slots = [*range(count)]
+            found[f"encoder_ms_{count}"] = median_ms(lambda w=windows, s=slots: device.encode(w, s), 5)  # type: ignore[misc]
+        features = torch.zeros(count, 3000, dims.num_bins, device=device.writing.network.device)
+        places = torch.tensor(slots, device=features.device)
+        launched = partial(device.writing.network.hear, features, places, device.writing.caches)
+        for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
+            with sdpa_kernel([getattr(SDPBackend, name)]):
+                found[f"encoder_ms_{count}_launched_{name}"] = median_ms(launched, 5)
+        found["encoder_kernels_us"] = profile(lambda: device.encode(windows, slots))
+        found["encoder_x_real_time"] = WINDOW_S * count / found[f"encoder_ms_{count}"] * 1e3
+    return found
+
+
+def profile(function: Callable[[], Any]) -> dict[str, Any]:
+    """Microseconds and counts of the kernels of a function, the largest first."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    torch.cuda.synchronize()
+    with profiled(activities=[ProfilerActivity.CUDA]) as seen:
+        function()
+        torch.cuda.synchronize()
+    events = sorted(seen.key_averages(), key=lambda each: -each.self_device_time_total)
+    return {each.key[:90]: [round(each.self_device_time_total, 1), each.count] for each in events[:25]}
+
+
+def timed(function: Callable[[], Any]) -> list[float]:
+    function()
+    seconds = []
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        function()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def in_process(engine: Engine, model: Model, dims: Dims) -> dict[str, Any]:
+    """Windows in process: × real time of equal ones, with beams, words and mixed lengths."""
+    fixed = replace(PLAIN, suppress=(model.special.eot,))
+    found: dict[str, Any] = {}
+    cases: dict[str, tuple[int, DecodingOptions]] = {
+        "1": (1, fixed),
+        "32": (32, fixed),
+        "64": (64, fixed),
+        "256": (256, fixed),
+        "64 sampled": (64, replace(fixed, temperature=(0.5,))),
+        "64 beam 5": (64, replace(fixed, beam=5)),
+        "64 words": (64, replace(fixed, word_times=True)),
+    }
+    for name, (count, options) in cases.items():
+        windows = windows_of(count, dims.num_bins)
+        seconds = timed(lambda w=windows, o=options: transcripts(engine, model, w, o))  # type: ignore[misc]
+        found[name] = {"s": seconds, "x": count * WINDOW_S / float(np.median(seconds))}
+        print(name, found[name], flush=True)
+    return found
+
+
+@contextmanager
+def freed() -> Iterator[None]:
+    gc.collect()
+    torch.cuda.empty_cache()
+    yield
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> dict[str, Any]:
+    """The same work by `generate`."""
+    from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
+
+    special = special_of(dims)
+    config = WhisperConfig(
+        vocab_size=dims.vocab,
+        num_mel_bins=dims.num_bins,
+        encoder_layers=dims.audio_layers,
+        decoder_layers=dims.text_layers,
+        encoder_attention_heads=dims.audio_heads,
+        decoder_attention_heads=dims.text_heads,
+        encoder_ffn_dim=dims.audio_hidden,
+        decoder_ffn_dim=dims.text_hidden,
+        d_model=dims.audio_width,
+        decoder_start_token_id=special.sot,
+        pad_token_id=special.eot,
+        bos_token_id=special.eot,
+        eos_token_id=special.eot,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    with torch.device(arguments.device):
+        model: Any = WhisperForConditionalGeneration(config).to(torch.bfloat16).eval()
+    model.generation_config = GenerationConfig(
+        decoder_start_token_id=special.sot, pad_token_id=special.eot, eos_token_id=special.eot, bos_token_id=special.eot
+    )
+    for name, value in {
+        "is_multilingual": True,
+        "lang_to_id": {"<|en|>": special.languages["en"]},
+        "task_to_id": dict(special.tasks),
+        "no_timestamps_token_id": special.no_timestamps,
+        "return_timestamps": False,
+    }.items():
+        setattr(model.generation_config, name, value)
+    features = torch.randn(count, dims.num_bins, 3000, device=arguments.device, dtype=torch.bfloat16)
+
+    def generate(**more: Any) -> Any:
+        with torch.inference_mode():
+            out = model.generate(
+                features, language="en", task="transcribe", max_new_tokens=TOKENS, min_new_tokens=TOKENS, **more
+            )
+        return out
+
+    found: dict[str, Any] = {"tokens": list(generate().shape)}
+    for name in ("plain", "static", "encoder"):
+        if name == "encoder":
+            encoder = model.get_encoder()
+            encoder.forward = torch.compile(encoder.forward, dynamic=False)
+        more = {} if name == "plain" else {"cache_implementation": "static"}
+        try:
+            seconds = timed(lambda m=more: generate(**m))  # type: ignore[misc]
+            found[name] = {"s": seconds, "x": count * WINDOW_S / float(np.median(seconds))}
+        except Exception as error:  # of another version of transformers
+            found[name] = f"{type(error).__name__}: {error}"[:500]
+        print(name, found[name], flush=True)
+    return found
+
+
+def measure(
+    arguments: argparse.Namespace, dims: Dims, parts: Collection[str], keep: Callable[..., Any], *, compiled: bool
+) -> None:
+    """The parts of one engine."""
+    label = "compiled" if compiled else "recorded"
+    made = keep(f"{label}: opened", lambda: opened(dims, arguments.device, torch.bfloat16, compiled=compiled))
+    if made is None:
+        return
+    engine, device, model = made
+    keep(f"{label}: warm-up", engine.warm_up)
+    keep(f"{label}: memory", lambda: {"reserved_gb": round(torch.cuda.memory_reserved() / 1e9, 1)})
+    if "step" in parts:
+        keep(f"{label}: step", lambda: step(engine, device, dims))
+    if "engine" in parts:
+        keep(f"{label}: engine", lambda: in_process(engine, model, dims))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of whisper-gpu.json")
+    parser.add_argument("--parts", default="check,step,engine,transformers")
+    parser.add_argument("--size", choices=SIZES, default="turbo")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", action="store_true", help="compile what is between attention")
+    parser.add_argument("--windows", type=int, default=32, help="of transformers")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
+    told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__, "compile": arguments.compile}
+    told["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+
+    def keep(name: str, function: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            result = function()
+            told[name] = result if isinstance(result, dict) else {}
+        except Exception:
+            result = None
+            told[name] = {"error": traceback.format_exc()[-3000:]}
+        told[name]["took_s"] = round(time.perf_counter() - start, 1)
+        place.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        print(name, json.dumps(told[name], indent=1)[:6000], flush=True)
+        return result
+
+    if "check" in parts:
+        keep("check", lambda: check(arguments))
+    for compiled in (False, True) if arguments.compile else (False,):
+        if {"step", "engine"} & set(parts):
+            with freed():
+                measure(arguments, dims, parts, keep, compiled=compiled)
+    if "transformers" in parts:
+        with freed():
+            keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
+
+
+if __name__ == "__main__":
+    main()

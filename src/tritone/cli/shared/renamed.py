@@ -1,0 +1,77 @@
+"""What options were called before: commands take the old names until 0.3, rewritten before their words are checked.
+
+tritone drain --url HOST:8002   ->   tritone drain --metrics-url HOST:8002, and a line on stderr that says so
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import typer
+
+ENDS_WITH = "0.3"
+
+
+def _search_flags(parameters: str) -> list[str]:
+    from tritone.cli.shared.search_options import parameters_as_flags  # most command lines need not wait for it
+
+    return parameters_as_flags(parameters)
+
+
+_GRAPHS = ("export onnx", "export torch-export", "export torchscript", "export tensorrt")
+
+RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
+    **{path: {"--format": "--axes", "--version": "--model-version"} for path in _GRAPHS},
+    "compile": {"--lengths": "--num-lengths"},
+    "build": {"--hotwords": "--hotwords-file", "--version": "--model-version"},
+    "gateway": {"--triton": "--url"},
+    "drain": {"--url": "--metrics-url"},
+    "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
+    "embed": {"--bundle": "--model", "--output-directory": "--output"},
+    **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify", "demo")},
+    "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": _search_flags},
+    "bench": {
+        "--bundle": "--model",
+        "--parameters": _search_flags,
+        "--json": "--report",
+        "--window-s": "--measure-s",
+    },
+    "bench sweep": {"--json": "--report", "--window-s": "--measure-s"},
+}
+"""By the words of a command: the old name, and the new one or what makes new words of its value."""
+
+
+def with_new_names(name: str, command: Any, words: Sequence[str]) -> list[str]:
+    """The words of a command line with the names that options have now; says which were old.
+
+    Args:
+        name: of the command, whose own commands may be the first words.
+    """
+    words, leading = list(words), list[str]()
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words[0]]
+        leading.append(words.pop(0))
+    old_names = RENAMED.get(" ".join((name, *leading)), {})
+    return [*leading, *_renamed(iter(words), old_names)]
+
+
+def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str], list[str]]]) -> Iterator[str]:
+    for word in words:
+        if word == "--":  # what follows is for another program
+            yield word
+            yield from words
+            return
+        name, equals, value = word.partition("=")
+        new = old_names.get(name)
+        if new is None:
+            yield word
+        elif isinstance(new, str):
+            _say(name, new)
+            yield f"{new}{equals}{value}"
+        else:
+            found = new(value if equals else next(words, ""))
+            _say(name, " ".join(found))
+            yield from found
+
+
+def _say(old: str, new: str) -> None:
+    typer.echo(f"tritone: {old} is {new} now; the old name goes with {ENDS_WITH}", err=True)

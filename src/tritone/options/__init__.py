@@ -1,0 +1,1 @@
+"""How options describe themselves, once for the library, requests, served models, commands and the documents."""

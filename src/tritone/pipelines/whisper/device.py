@@ -1,0 +1,190 @@
+"""The device's side of the engine: weights of a bundle, caches, and steps that are recorded on a GPU.
+
+bundle, placement  ->  OnDevice, or why its programs cannot be used so
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role, Whisper
+from tritone.errors import BundleError, OperatorError
+from tritone.pipelines.graphs.choice import choose
+from tritone.pipelines.graphs.placement import Placement
+from tritone.runtime.graph import Array
+from tritone.runtime.torch.steps import Late, Steps, read_weights
+from tritone.search.device.attending import Caches, Network, Sizes
+from tritone.search.device.choosing import Column, Specials
+from tritone.search.device.kernels_for import attending_for
+from tritone.search.device.writing import Step, Writing
+
+LOGGER = logging.getLogger(__name__)
+LENGTHS = (32, 64, 128, 256)  # of what stands before texts
+SHARE = 0.5  # of the free memory of a GPU that caches may take
+MOST_WINDOWS, MOST_ROWS = 96, 128
+LEAST_ROWS = 16  # the widest beam
+ON_CPU_WINDOWS, ON_CPU_ROWS = 8, 24
+
+
+ROLES: tuple[Role, ...] = ("encoder", "decoder")
+
+
+def open_device(
+    bundle: Bundle, placement: Placement, *, windows: int | None = None, rows: int | None = None
+) -> "OnDevice":
+    """The device's side of a bundle whose programs are for torch.
+
+    Args:
+        windows, rows: the most at once; None: as many as have room.
+
+    Raises:
+        BundleError: a program is damaged, or lacks a tensor of Whisper's.
+        OperatorError: the device has too little memory.
+    """
+    special = bundle.manifest.whisper
+    assert special is not None
+    assert special.encoder_heads is not None
+    steps = Steps(placement.device, threads=placement.threads, priority=-1)
+    paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
+    weights = [read_weights(path, placement.device) for path in paths]
+    kernels = kernels_of(steps, special)
+    sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
+    try:
+        network = Network(*weights, sizes, attending=kernels, compiled=placement.compile is not None)
+    except KeyError as error:
+        raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
+    free = steps.free_bytes()
+    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
+    windows, rows = windows or usual[0], rows or usual[1]
+    return OnDevice(
+        network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows, kernels=kernels
+    )
+
+
+def kernels_of(steps: Steps, special: Whisper) -> Any:
+    """The kernels for steps of texts, where the device and the heads are such that they can be used."""
+    found = attending_for(str(steps.device))
+    return found if found is not None and found.can_attend(special.head_dim) else None
+
+
+def fitting(network: Network, free: int) -> tuple[int, int]:
+    """How many windows and rows have room in the free memory of a GPU.
+
+    Raises:
+        OperatorError: not even a few.
+    """
+    window, row = Caches.window_bytes(network), Caches.row_bytes(network)
+    share = SHARE * free / (MOST_WINDOWS * window + MOST_ROWS * row)
+    windows, rows = (min(most, int(share * most)) for most in (MOST_WINDOWS, MOST_ROWS))
+    if rows < LEAST_ROWS:
+        raise OperatorError(
+            f"{free >> 20} MiB of the GPU's memory are free; texts under way take {window >> 20} MiB a window and "
+            f"{row >> 20} MiB a text, and {LEAST_ROWS} must have room in half of it. Free some, or take a smaller model"
+        )
+    return windows, rows
+
+
+class OnDevice:
+    """Caches, texts and recorded steps of one network."""
+
+    def __init__(
+        self,
+        network: Network,
+        special: Whisper,
+        steps: Steps,
+        bins: int,
+        *,
+        windows: int = ON_CPU_WINDOWS,
+        rows: int = ON_CPU_ROWS,
+        kernels: Any = None,
+    ) -> None:
+        """Take the network, what runs it, the most windows and rows at once, and kernels if there are any."""
+        self.windows, self.rows, self.context = windows, rows, network.context
+        self.columns = len(Column)
+        self._steps = steps
+        self._encoding = steps.beside()
+        self.ahead = steps.ahead
+        self._shape = special.window_frames, bins
+        specials = Specials(
+            eot=special.eot,
+            no_timestamps=special.no_timestamps,
+            timestamp_begin=special.timestamp_begin,
+            no_speech=special.no_speech,
+            suppress_first=special.suppress_first,
+        )
+        with steps.turn():
+            self.writing = Writing(network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8)
+            self._blocks: dict[Any, Any] = {}
+
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:
+        """Record calls for these numbers of windows and of rows, with and without sampling; nothing is under way."""
+        with self.turn():
+            for size in windows:
+                if size <= self.windows:
+                    self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+            for size in rows:
+                for sampled in (False, True):
+                    self.step(size, sampled=sampled).array()
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The time in which steps may be launched."""
+        return self._steps.turn()
+
+    def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late:
+        """Encode windows (frames, bins) into slots; beside the steps, on a GPU."""
+        steps, writing = self._encoding, self.writing
+        size = len(windows)
+        block = steps.empty((size, *self._shape), np.float32)
+        for row, window in zip(block, windows, strict=True):
+            row[: len(window)] = window
+            row[len(window) :] = 0.0
+        with steps.turn():
+            features = self._put(steps, ("features", size), block)
+            places = self._put(steps, ("slots", size), np.array(slots, np.int64))
+            steps.run(("hear", size), lambda: writing.network.hear(features, places, writing.caches))
+            return steps.mark()
+
+    def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None:
+        """Read what stands before texts, (texts, length) of tokens, into rows."""
+        steps, writing = self._steps, self.writing
+        texts, length = tokens.shape
+        size = min(next((each for each in LENGTHS if each >= length), length), self.context)
+        padded = np.zeros((texts, size), np.int64)
+        padded[:, :length] = tokens
+        key = "read", texts, size
+        given = [
+            self._put(steps, (*key, place), np.array(each, np.int64))
+            for place, each in enumerate((padded, rows, windows))
+        ]
+        steps.run(key, lambda: writing.network.read(*given, writing.caches))
+
+    def begin(self, rows: Sequence[int], numbers: Array, origin: Array) -> None:
+        """Have rows begin other texts, see `Texts.begin`."""
+        self.writing.texts.begin(*map(self._steps.send, (np.array(rows, np.int64), numbers, origin)))
+
+    def forbid(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        """Have rows never write some tokens."""
+        self.writing.texts.forbid(*(self._steps.send(np.array(each, np.int64)) for each in (rows, tokens)))
+
+    def end(self, rows: Sequence[int]) -> None:
+        """Have rows stand still."""
+        self.writing.texts.end(self._steps.send(np.array(rows, np.int64)))
+
+    def step(self, rows: int, *, sampled: bool = False, told: bool = False, beam: int = 1) -> Late:
+        """One more token of the first rows; see `Chooser.choose` for what is given."""
+        form = Step(rows, sampled, told, beam)
+        return self._steps.fetch(self._steps.run(form, lambda: self.writing.step(form), self.writing.kept))
+
+    def attention(self, rows: Sequence[int], positions: int) -> Late:
+        """What tokens attended to, see `Writing.attention`."""
+        return self._steps.fetch(self.writing.attention(self._steps.send(np.array(rows, np.int64)), positions))
+
+    def _put(self, steps: Steps, key: Any, array: Array) -> Any:
+        """An array in the place on the device that all of this key are put in."""
+        if key not in self._blocks:
+            self._blocks[key] = steps.send(array).clone()
+        return steps.put(self._blocks[key], array)

@@ -1,0 +1,511 @@
+"""Many recordings together on a device: windows are encoded in batches, texts join and leave at every step.
+
+courses  ->  slots of windows  ->  rows of texts  ->  steps  ->  transcripts
+
+One thread drives the device while there is work. A window waits in a queue for a slot, its texts in another for rows,
+first come first served: the next window of a long recording stands behind what came before it, so a short one never
+waits for all of it. Steps are launched ahead of what the host has read of them, which is a few tokens late; a row that
+has ended stands still meanwhile. What a text is does not depend on the rows beside it.
+"""
+
+import logging
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.bundle.manifest import Whisper
+from tritone.errors import RetryError, TritoneError
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
+from tritone.pipelines.isolation import as_value
+from tritone.pipelines.whisper.course import Align, Aligned, Course, Detect, Hear, Write
+from tritone.pipelines.whisper.windows import FRAMES_PER_STEP
+from tritone.runtime.graph import Array
+from tritone.search.device.choosing import HEAT, NO_LIMIT, Column
+from tritone.search.whisper.alignment import starts_in
+from tritone.search.whisper.decoding import Attention, Beam, Job, Written, likeliest
+from tritone.search.whisper.rules import Rules
+from tritone.transcript import Transcript
+
+LOGGER = logging.getLogger(__name__)
+ENCODED = (1, 2, 4, 8, 16)  # windows of a call of the encoder, where nothing says otherwise
+CALLS = 2  # of the encoder under way: while one is computed the next waits for it
+READ_FROM = 5  # tokens before the start token: fewer are read step by step
+READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
+ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
+PLAIN_OUTPUTS = 5  # of a step and row; with beams there are more
+UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
+LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
+HOST_S = 1e-3  # of the host's own work between two steps
+NAP_S = 3e-5
+BEAMS = (1, 2, 5, 16)  # widths that steps are made for
+
+Done = Callable[[Transcript | TritoneError], None]
+
+
+class Late(Protocol):
+    """What is on its way from the device, see `runtime.torch.steps.Late`."""
+
+    @property
+    def is_there(self) -> bool: ...
+
+    def array(self) -> Array: ...
+
+
+class Device(Protocol):
+    """The device's side, see `device.OnDevice`."""
+
+    windows: int
+    rows: int
+    context: int
+    columns: int
+    ahead: int
+
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None: ...
+
+    def turn(self) -> AbstractContextManager[None]: ...
+
+    def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late: ...
+
+    def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None: ...
+
+    def begin(self, rows: Sequence[int], numbers: Array, origin: Array) -> None: ...
+
+    def forbid(self, rows: Sequence[int], tokens: Sequence[int]) -> None: ...
+
+    def end(self, rows: Sequence[int]) -> None: ...
+
+    def step(self, rows: int, *, sampled: bool, told: bool, beam: int) -> Late: ...
+
+    def attention(self, rows: Sequence[int], positions: int) -> Late: ...
+
+
+@dataclass(eq=False)
+class _Recording:
+    """A recording under way: its course, who waits for it, and the slot of its window."""
+
+    course: Course
+    done: Done
+    given_up: Callable[[], bool]
+    window: Array | None = None
+    slot: int | None = None
+    text: "_Text | None" = None
+
+
+@dataclass(eq=False)
+class _Text:
+    """A text under way or waiting: what is to be written, its rows, and the first step that they are in."""
+
+    recording: _Recording
+    job: Job
+    answer: Callable[[Written], object]
+    rows: range = range(0)
+    first: int = 0
+    left: int = 0  # rows that have not ended
+    ends: dict[int, int] = field(default_factory=dict)  # rows to their last steps
+    beam: Beam | None = None
+
+
+class Engine:
+    """Answers what courses ask, with the search on the device. May be used from several threads."""
+
+    def __init__(self, device: Device, special: Whisper, vocab: int, work: WorkLog, frame_shift: int) -> None:
+        """Take the device, the ids of a model with `vocab` tokens, where work is counted, and samples of a frame."""
+        self._device, self._special, self._work, self._frame_shift = device, special, work, frame_shift
+        self._codes = {id: code for code, id in special.languages.items()}
+        known = set(self._codes)
+        self._rules_of_languages = Rules(
+            eot=special.eot,
+            no_timestamps=special.no_timestamps,
+            timestamp_begin=special.timestamp_begin,
+            suppress=tuple(id for id in range(vocab) if id not in known),
+            timestamps=False,
+        )
+        self.most_under_way = UNDER_WAY * device.windows
+        self._lock = threading.Lock()
+        self._arrived: deque[_Recording] = deque()
+        self._thread: threading.Thread | None = None
+        self._sizes = [rows for rows in ROWS if rows < device.rows] + [device.rows]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew, with nothing under way."""
+        device = self._device
+        self._slots = [*range(device.windows)]
+        self._free = bytearray(b"\1" * device.rows)
+        self._owners: list[_Text | None] = [None] * device.rows
+        self._barred: list[Sequence[int] | None] = [None] * device.rows
+        self._waiting: deque[_Recording] = deque()  # for a slot
+        self._texts: deque[_Text] = deque()  # for rows
+        self._ready: deque[tuple[_Recording, object]] = deque()  # for their next answer
+        self._calls: deque[tuple[Late, list[_Recording]]] = deque()
+        self._steps: deque[tuple[int, int, Late]] = deque()
+        self._history = np.zeros((device.context + 4 * device.ahead, 11, device.rows), np.float32)
+        self._number = 0
+        self._recordings: dict[_Recording, None] = {}  # in the order in which they are looked at
+        self._looked = self._counted = time.perf_counter()
+
+    def warm_up(self) -> None:
+        """Make everything ready that requests usually ask for; before the first of them."""
+        self._device.warm_up(ENCODED, self._sizes)
+
+    def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
+        """The transcript of each course, or the error that it caused; the first begin while the last are made."""
+        found: dict[int, Transcript | TritoneError] = {}
+        over = threading.Semaphore(0)
+
+        def done(index: int, result: Transcript | TritoneError) -> None:
+            found[index] = result
+            over.release()
+
+        count = 0
+        for course in courses:
+            self.submit(course, partial(done, count))
+            count += 1
+        for _ in range(count):
+            over.acquire()
+        return [found[index] for index in range(count)]
+
+    def submit(self, course: Course, done: Done, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Have a course answered.
+
+        Args:
+            done: is called with its transcript or error, in the thread that drives the device.
+            given_up: whether nobody waits for it any more; asked now and then.
+        """
+        with self._lock:
+            self._arrived.append(_Recording(course, done, given_up))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
+                self._thread.start()
+
+    def _drive(self) -> None:
+        """Work until there is none."""
+        self._counted = time.perf_counter()
+        while True:
+            with self._lock:
+                arrived = [*self._arrived]
+                self._arrived.clear()
+                if not arrived and not self._recordings:
+                    self._thread = None
+                    return
+            self._recordings.update(dict.fromkeys(arrived))
+            self._ready += [(each, None) for each in arrived]
+            try:
+                with self._device.turn():
+                    if not self._turn():
+                        time.sleep(NAP_S)
+            except Exception as error:  # of the device: nobody knows what its memory holds
+                fault = as_value(error)
+                lost = [*self._recordings]
+                self._forget()
+                for each in lost:
+                    self._close(each, fault)
+
+    def _turn(self) -> bool:
+        """One round of everything that can be done now; whether there was anything."""
+        parts = (self._hear, self._encode, self._begin, self._step, self._read, self._go_on, self._look)
+        return any([part() for part in parts])
+
+    def _go_on(self) -> bool:
+        """Give courses the answers that they wait for, but not for long: the device waits for the next step."""
+        until = time.perf_counter() + HOST_S
+        began = bool(self._ready)
+        while self._ready and time.perf_counter() < until:
+            self._answer(*self._ready.popleft())
+        return began
+
+    def _answer(self, recording: _Recording, answer: object) -> None:
+        if recording not in self._recordings:
+            return  # given up meanwhile
+        try:
+            ask = recording.course.send(answer)
+            while isinstance(ask, Align):
+                ask = recording.course.send(self._aligned(ask))
+        except StopIteration as end:
+            self._leave(recording)
+            self._close(recording, end.value)
+        except Exception as error:
+            self._leave(recording)
+            self._close(recording, as_value(error))
+        else:
+            if isinstance(ask, Hear):
+                self._leave(recording)
+                recording.window = ask.features
+                self._waiting.append(recording)
+            elif isinstance(ask, Write):
+                recording.text = _Text(recording, ask.job, lambda written: written)
+                self._texts.append(recording.text)
+            else:
+                assert isinstance(ask, Detect)
+                job = Job(prompt=[self._special.sot], sot=0, rules=self._rules_of_languages, max_tokens=1)
+                recording.text = _Text(recording, job, lambda written: self._codes[written.tokens[0]])
+                self._texts.append(recording.text)
+
+    def _close(self, recording: _Recording, result: Transcript | TritoneError) -> None:
+        self._recordings.pop(recording, None)
+        recording.course.close()
+        try:
+            recording.done(result)
+        except Exception:
+            LOGGER.exception("an answer could not be sent")
+
+    def _leave(self, recording: _Recording) -> None:
+        """Free the slot of the recording's window."""
+        if recording.slot is None:
+            return
+        insort(self._slots, recording.slot)
+        recording.slot = None
+        if recording.window is not None:
+            now = time.perf_counter()
+            audio = len(recording.window) * self._frame_shift
+            padding = self._special.window_frames * self._frame_shift - audio
+            self._work.add(
+                [CallWork(audio, padding, 0.0, now - self._counted, now - self._counted)], now - self._counted
+            )
+            self._counted = now
+
+    def _look(self) -> bool:
+        """Drop what nobody waits for any more."""
+        if (now := time.perf_counter()) - self._looked < LOOK_S:
+            return False
+        self._looked = now
+        some = [*islice(self._recordings, LOOKED_AT)]
+        for recording in some:
+            del self._recordings[recording]  # to the end of the row
+            self._recordings[recording] = None
+            if recording.given_up():
+                self._drop(recording)
+        return False
+
+    def _drop(self, recording: _Recording) -> None:
+        if any(recording in those for _, those in self._calls):
+            return  # its window is being encoded; next time
+        if recording in self._waiting:
+            self._waiting.remove(recording)
+        if (text := recording.text) is not None:
+            if text in self._texts:
+                self._texts.remove(text)
+            self._release(text, stop=True)
+        self._leave(recording)
+        self._close(recording, RetryError("the request was cancelled, or its deadline passed, before it was done"))
+
+    def _encode(self) -> bool:
+        """Encode windows that wait, as many together as there are slots for."""
+        began = False
+        while self._waiting and self._slots and len(self._calls) < CALLS:
+            count = min(len(self._waiting), len(self._slots))
+            size = max(each for each in ENCODED if each <= count)
+            chosen = [self._waiting.popleft() for _ in range(size)]
+            for each in chosen:
+                each.slot = self._slots.pop(0)
+            windows = [each.window for each in chosen if each.window is not None]
+            slots = [each.slot for each in chosen if each.slot is not None]
+            self._calls.append((self._device.encode(windows, slots), chosen))
+            began = True
+        return began
+
+    def _hear(self) -> bool:
+        """Go on with windows that have been encoded."""
+        began = False
+        while self._calls and self._calls[0][0].is_there:
+            self._ready += [(each, None) for each in self._calls.popleft()[1]]
+            began = True
+        return began
+
+    def _begin(self) -> bool:
+        """Give rows to texts that wait, in their order."""
+        chosen: list[_Text] = []
+        while self._texts:
+            width = self._texts[0].job.width
+            if (row := self._free.find(b"\1" * width)) < 0:
+                break
+            text = self._texts.popleft()
+            self._free[row : row + width] = b"\0" * width
+            text.rows, text.first, text.left = range(row, row + width), self._number, width
+            self._owners[row : row + width] = [text] * width
+            if text.job.temperature == 0 and text.job.beam > 1:
+                text.beam = Beam(text.job)
+            chosen.append(text)
+        if chosen:
+            self._put(chosen)
+        return bool(chosen)
+
+    def _put(self, texts: Sequence[_Text]) -> None:
+        rows = [row for text in texts for row in text.rows]
+        numbers = np.zeros((len(rows), self._device.columns + self._device.context), np.int64)
+        origin = np.repeat(np.array(rows, np.int64)[:, None], self._device.context, axis=1)
+        barred: dict[int, tuple[Sequence[int], list[int]]] = {}
+        place = 0
+        for text in texts:
+            for row in text.rows:
+                self._fill(numbers[place], text, row)
+                if text.job.sot >= READ_FROM:  # is read in one call, into the first row
+                    origin[place, : text.job.sot] = text.rows.start
+                if (suppress := text.job.rules.suppress) is not self._barred[row]:
+                    self._barred[row] = suppress
+                    barred.setdefault(id(suppress), (suppress, []))[1].append(row)
+                place += 1
+        for suppress, those in barred.values():
+            self._device.forbid(those, suppress)
+        self._device.begin(rows, numbers, origin)
+        self._read_before([text for text in texts if text.job.sot >= READ_FROM])
+
+    def _fill(self, numbers: npt.NDArray[np.int64], text: _Text, row: int) -> None:
+        job, rules = text.job, text.job.rules
+        at = job.sot if job.sot >= READ_FROM else 0
+        seed = np.random.SeedSequence([*job.seed, row - text.rows.start]) if job.temperature else None
+        in_beam = text.beam is not None
+        for column, value in (
+            (Column.TOKEN, job.prompt[at]),
+            (Column.POSITION, at),
+            (Column.START, len(job.prompt)),
+            (Column.QUIET, job.sot),
+            (Column.GOING, 1),
+            (Column.MOST, job.max_tokens),
+            (Column.WINDOW, text.recording.slot),
+            (Column.TIMES, rules.timestamps),
+            (Column.EARLY, NO_LIMIT if rules.max_initial_timestamp is None else rules.max_initial_timestamp),
+            (Column.LAST, -1),
+            (Column.HEAT, round(job.temperature * HEAT)),
+            (Column.SEED, 0 if seed is None else int(seed.generate_state(1, np.uint64)[0]) >> 1),
+            (Column.FIRST, text.rows.start if in_beam else row),
+            (Column.WIDTH, len(text.rows) if in_beam else 1),
+        ):
+            numbers[column] = value
+        numbers[len(Column) : len(Column) + len(job.prompt)] = job.prompt
+
+    def _read_before(self, texts: Sequence[_Text]) -> None:
+        """Read what stands before the start tokens, of texts of about one length together."""
+        left = sorted(texts, key=lambda text: -text.job.sot)
+        while left:
+            size = max(each for each in READ_TEXTS if each <= len(left))
+            some, left = left[:size], left[size:]
+            tokens = np.full((size, some[0].job.sot), self._special.eot, np.int64)
+            for line, text in zip(tokens, some, strict=True):
+                line[: text.job.sot] = text.job.prompt[: text.job.sot]
+            slots = [text.recording.slot or 0 for text in some]
+            self._device.read(tokens, [text.rows.start for text in some], slots)
+
+    def _step(self) -> bool:
+        """Launch a step of all rows, if the host is not too far behind."""
+        last = self._free.rfind(b"\0")
+        if last < 0 or len(self._steps) >= self._device.ahead:
+            return False
+        texts = {text for text in self._owners[: last + 1] if text is not None}
+        width = max((len(text.rows) for text in texts if text.beam is not None), default=1)
+        late = self._device.step(
+            next(each for each in self._sizes if each > last),
+            sampled=any(text.job.temperature for text in texts),
+            told=any(text.job.keeps_attention for text in texts),
+            beam=next(each for each in BEAMS if each >= width),
+        )
+        self._steps.append((self._number, last + 1, late))
+        self._number += 1
+        return True
+
+    def _read(self) -> bool:
+        """Read what the oldest steps have given."""
+        began = False
+        while self._steps and self._steps[0][2].is_there:
+            number, _, late = self._steps.popleft()
+            found = late.array()
+            self._history[number % len(self._history), : len(found), : found.shape[1]] = found
+            for row in np.flatnonzero(found[3]).tolist():
+                text = self._owners[row]
+                if text is not None and text.first <= number and text.beam is None:
+                    text.ends[row] = number
+                    text.left -= 1
+                    if not text.left:
+                        self._finish(text, self._samples(text))
+            if len(found) > PLAIN_OUTPUTS:
+                beams = {text for text in self._owners if text is not None and text.beam is not None}
+                for text in [text for text in beams if text.first <= number]:
+                    self._follow(text, number, found)
+            began = True
+        return began
+
+    def _follow(self, text: _Text, number: int, found: Array) -> None:
+        """Take the likeliest continuations of a beam."""
+        beam, rows = text.beam, text.rows
+        if beam is None or found[0, rows.start] < 0:
+            return  # its prompt is being read
+        told = found[PLAIN_OUTPUTS:, rows.start : rows.stop].reshape(2, 3, len(rows)).transpose(2, 0, 1).reshape(-1, 3)
+        beam.take((int(source), int(token), float(total)) for token, source, total in told.tolist())
+        if beam.is_over:
+            written, steps = beam.written(self._silence(text, rows.start, number)), beam.best.steps
+            totals = [0.0, *(total for _, total in steps)]
+            sources = [rows.start + source for source, _ in steps]
+            self._finish(text, self._with_attention(text, written, sources, np.diff(totals)), stop=True)
+
+    def _samples(self, text: _Text) -> Written:
+        """The likeliest of a text's rows."""
+        found: list[tuple[Written, int, int]] = []
+        for row, last in text.ends.items():
+            lines = self._lines(text, last)
+            said = self._history[lines, 0, row]
+            chosen = lines[said >= 0]
+            tokens = [int(token) for token in said[said >= 0].tolist()]
+            if tokens and tokens[-1] == self._special.eot:
+                tokens.pop()
+            log_prob = float(self._history[chosen, 1, row].sum(dtype=np.float64))
+            silence = self._silence(text, row, last)
+            found.append((Written(tokens=tuple(tokens), log_prob=log_prob, no_speech_prob=silence), row, last))
+        best = likeliest([written for written, _, _ in found])
+        row, last = next((row, last) for written, row, last in found if written is best)
+        lines = self._lines(text, last)
+        plain = self._history[lines[self._history[lines, 0, row] >= 0], 4, row]
+        return self._with_attention(text, best, [row] * (len(best.tokens) + 1), plain)
+
+    def _lines(self, text: _Text, last: int) -> npt.NDArray[np.int64]:
+        """Where the history of a text's steps is."""
+        return np.arange(text.first, last + 1) % len(self._history)
+
+    def _silence(self, text: _Text, row: int, last: int) -> float:
+        """The probability of silence, which one of the steps has told."""
+        if text.job.no_speech is None:
+            return 0.0
+        return float(self._history[self._lines(text, last), 2, row].sum())
+
+    def _with_attention(
+        self, text: _Text, written: Written, rows: Sequence[int], log_probs: npt.NDArray[Any]
+    ) -> Written:
+        """The same with what was kept; `rows`: in which each token, and perhaps the end, was written."""
+        job, window, count = text.job, text.recording.window, len(written.tokens)
+        if not job.keeps_attention or window is None or not count:
+            return written
+        rows = [*rows, rows[-1]][: count + 1]
+        before = len(job.prompt) - job.sot - 1  # tokens from the start token on that are read and write nothing
+        late = self._device.attention([text.rows.start] * before + rows, len(window) // FRAMES_PER_STEP)
+        probabilities = np.exp(log_probs[:count]).astype(np.float32)
+        return replace(written, attention=Attention(lambda: late.array()[before:], probabilities))
+
+    def _finish(self, text: _Text, written: Written, *, stop: bool = False) -> None:
+        self._release(text, stop=stop)
+        text.recording.text = None
+        self._ready.append((text.recording, text.answer(written)))
+
+    def _release(self, text: _Text, *, stop: bool) -> None:
+        """Free the rows of a text; `stop`: they have not ended by themselves."""
+        rows = text.rows
+        if stop and rows:
+            self._device.end(rows)
+        self._free[rows.start : rows.stop] = b"\1" * len(rows)
+        self._owners[rows.start : rows.stop] = [None] * len(rows)
+        text.rows = range(0)
+
+    def _aligned(self, ask: Align) -> Aligned:
+        kept = ask.written.attention
+        assert kept is not None
+        places = [*ask.places, ask.places[-1] + 1]
+        starts = starts_in(kept.matrix()[places, : ask.positions])
+        return Aligned(starts, kept.probabilities[list(ask.places)])

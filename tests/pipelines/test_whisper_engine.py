@@ -1,0 +1,191 @@
+"""Whisper's engine on a CPU writes what the search on the host writes, alone and in any company."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from families.whisper_models import random_model, speech, write_folder
+from tritone.errors import BundleError, RetryError
+from tritone.families.whisper.export import export_whisper
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.isolation import UnexpectedError
+from tritone.pipelines.whisper.device import open_device
+from tritone.pipelines.whisper.engine import Engine
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.transcript import Transcript
+
+PLACEMENT = Placement(threads=1, runtime="torch")
+PLAIN = DecodingOptions(
+    language="en",
+    temperature=(0.0,),
+    previous_text=False,
+    no_speech_threshold=None,
+    log_prob_threshold=None,
+    compression_ratio_threshold=None,
+)
+LONG_PROMPT = "the and is in the and is in the"  # more tokens than are read step by step
+JOBS = [
+    (2.9, PLAIN),
+    (0.3, replace(PLAIN, previous_text=True)),
+    (1.7, replace(PLAIN, language="")),
+    (0.005, PLAIN),
+    (1.0, replace(PLAIN, prompt="and the", timestamps=False)),
+    (3.4, replace(PLAIN, beam=2)),
+    (1.9, replace(PLAIN, beam=5, previous_text=True)),
+    (2.2, replace(PLAIN, max_tokens=3)),
+    (0.6, replace(PLAIN, suppress=(1, 2, 3))),
+    (1.0, replace(PLAIN, beam=3, language="", prompt=LONG_PROMPT, length_penalty=0.5)),
+    (2.1, replace(PLAIN, previous_text=True, prompt=LONG_PROMPT, carry_prompt=True)),
+    (0.8, replace(PLAIN, no_speech_threshold=0.0, log_prob_threshold=-3.0)),
+]
+SAMPLED = [(1.4, replace(PLAIN, temperature=(0.7,), best_of=3, seed=seed, previous_text=True)) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> WhisperPipeline:
+    folder = tmp_path_factory.mktemp("engine")
+    checkpoint = write_folder(folder / "model", random_model())
+    report = export_whisper(checkpoint=checkpoint, output=folder / "small", runtimes=("torch",), check=False)
+    return WhisperPipeline(report.bundle, placement=PLACEMENT)
+
+
+@pytest.fixture(scope="module")
+def engine(host: WhisperPipeline) -> WhisperPipeline:
+    return WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True)
+
+
+def heard(jobs: list[tuple[float, DecodingOptions]]) -> tuple[list[np.ndarray], list[DecodingOptions]]:
+    return [speech(seconds, seed) for seed, (seconds, _) in enumerate(jobs)], [options for _, options in jobs]
+
+
+def tokens(found: Transcript) -> list[tuple[int, ...]]:
+    return [each.tokens for each in found.segments]
+
+
+def test_it_writes_what_the_host_writes_whatever_is_asked_for(host: WhisperPipeline, engine: WhisperPipeline) -> None:
+    waveforms, options = heard(JOBS)
+    expected, found = host.transcribe(waveforms, options), engine.transcribe(waveforms, options)
+    assert sum(map(len, map(tokens, expected))) > 20
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (tokens(ours), ours.text, ours.language) == (tokens(theirs), theirs.text, theirs.language)
+        assert ours.confidence == pytest.approx(theirs.confidence, rel=1e-4)
+        for one, other in zip(ours.segments, theirs.segments, strict=True):
+            assert (one.start_s, one.end_s) == (other.start_s, other.end_s)
+            assert one.avg_log_prob == pytest.approx(other.avg_log_prob, abs=1e-4)
+            assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
+
+
+def test_a_recording_gives_the_same_alone_and_in_company(engine: WhisperPipeline) -> None:
+    waveforms, options = heard([*JOBS, *SAMPLED])
+    together = engine.transcribe(waveforms, options)
+    alone = [engine.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms, options, strict=True)]
+    assert [*map(tokens, together)] == [*map(tokens, alone)]
+    assert len({str(tokens(each)) for each in together[-3:]}) == 3, "seeds do nothing"
+
+
+def test_temperatures_are_tried_until_a_text_is_good_enough(engine: WhisperPipeline) -> None:
+    options = replace(PLAIN, temperature=(0.0, 0.5, 1.0), log_prob_threshold=0.0, fallback="last")
+    [found] = engine.transcribe([speech(0.9)], [options])
+    assert [each.temperature for each in found.segments] == [1.0] * len(found.segments)
+    assert engine.transcribe([speech(0.9)], [replace(PLAIN, log_prob_threshold=-99.0)])[0].segments[0].temperature == 0
+
+
+def test_words_have_times_without_another_call(host: WhisperPipeline, engine: WhisperPipeline) -> None:
+    waveforms, options = heard([(2.7, replace(PLAIN, word_times=True)), (1.9, replace(PLAIN, word_times=True, beam=3))])
+    for found, expected in zip(engine.transcribe(waveforms, options), host.transcribe(waveforms, options), strict=True):
+        assert tokens(found) == tokens(expected)
+        assert [each.text for each in found.words] == [each.text for each in expected.words]
+        times = [time for each in found.words for time in (each.start_s, each.end_s)]
+        assert times
+        assert all(0 <= each.start_s <= each.end_s <= 2.72 for each in found.words)
+        assert all(0 <= each.confidence <= 1 for each in found.words)
+
+
+def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:
+    """An engine with few slots, for a pipeline's courses."""
+    device = open_device(pipeline.bundle, PLACEMENT, windows=windows, rows=rows)
+    return Engine(device, pipeline.special, len(pipeline.bundle.vocabulary), pipeline.work, pipeline.frame_shift)
+
+
+def submit(engine: Engine, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any) -> None:
+    engine.submit(pipeline.course(speech(seconds), options), done)
+
+
+def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(engine: WhisperPipeline) -> None:
+    ended: list[float] = []
+    over = threading.Semaphore(0)
+    few = small(engine, windows=2, rows=5)
+
+    def done(seconds: float) -> Callable[[Any], None]:
+        def told(result: Any) -> None:
+            assert isinstance(result, Transcript)
+            ended.append(seconds)
+            over.release()
+
+        return told
+
+    lengths = [9.0, 8.0, 0.5, 0.6, 0.7]
+    for seconds in lengths:
+        submit(few, engine, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
+    for _ in lengths:
+        assert over.acquire(timeout=60)
+    assert set(ended[:3]) == {0.5, 0.6, 0.7}
+
+
+def test_who_is_not_waited_for_any_more_frees_what_it_has(engine: WhisperPipeline) -> None:
+    few = small(engine, windows=1, rows=1)
+    results: list[Any] = []
+    over = threading.Semaphore(0)
+
+    def done(result: Any) -> None:
+        results.append(result)
+        over.release()
+
+    gone = time.monotonic() + 0.3
+    endless = replace(PLAIN, temperature=(0.0,) * 8, log_prob_threshold=0.0)
+    few.submit(engine.course(speech(60.0), endless), done, lambda: time.monotonic() > gone)
+    submit(few, engine, 0.5, PLAIN, done)
+    assert over.acquire(timeout=60)
+    assert over.acquire(timeout=60)
+    assert {type(each) for each in results} == {RetryError, Transcript}
+    assert few.run([engine.course(speech(0.5), PLAIN)]) == [each for each in results if isinstance(each, Transcript)]
+
+
+def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
+    engine: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(engine, windows=2, rows=4)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no more memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(few._device, "step", broken)
+        found = few.run([engine.course(speech(0.5), PLAIN), engine.course(speech(0.7), PLAIN)])
+    assert all(isinstance(each, UnexpectedError) and "no more memory" in str(each) for each in found)
+    [after] = few.run([engine.course(speech(0.5), PLAIN)])
+    assert isinstance(after, Transcript)
+
+
+def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:
+    """As those of before, whose manifest does not say how many heads the encoder has."""
+    old = host.bundle.manifest.model_copy(update={"whisper": host.special.model_copy(update={"encoder_heads": None})})
+    bundle: Any = replace_manifest(host, old)
+    with pytest.raises(BundleError, match="does not have encoder_heads; export it again"):
+        WhisperPipeline(bundle, placement=PLACEMENT, on_device=True)
+    assert tokens(WhisperPipeline(bundle, placement=PLACEMENT).transcribe([speech(0.5)], [PLAIN])[0])
+
+
+def replace_manifest(pipeline: WhisperPipeline, manifest: Any) -> Any:
+    import copy
+
+    bundle = copy.copy(pipeline.bundle)
+    object.__setattr__(bundle, "manifest", manifest)
+    return bundle
