@@ -146,7 +146,8 @@ def backend_module(name: str) -> Iterator[Any]:
     before = ours()
     for each in before:
         del sys.modules[each]
-    sys.modules["triton_python_backend_utils"] = SimpleNamespace()  # type: ignore[assignment]
+    utils = SimpleNamespace(TRITONSERVER_RESPONSE_COMPLETE_FINAL=1)
+    sys.modules["triton_python_backend_utils"] = utils  # type: ignore[assignment]
     try:
         yield importlib.import_module(f"tritone.backend.{name}")
     finally:
