@@ -246,7 +246,9 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
         def run(batch: int) -> None:
             for kind in kinds:
                 window = np.zeros(self.geometry.window_samples, dtype=kind)
-                self.advance([Step(self.open(), window, final=True, details=False) for _ in range(batch)])
+                # a recorded size may have more rows than there are slots: fewer streams are padded to it
+                streams = range(min(batch, room))
+                self.advance([Step(self.open(), window, final=True, details=False) for _ in streams])
 
         room = min(self.max_batch, self.capacity - self.num_open)
         # A step spreads over the threads by itself.
