@@ -306,7 +306,8 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
         begin_suppress_tokens=None,
     )
     with torch.device(arguments.device):
-        model: Any = WhisperForConditionalGeneration(config).to(torch.bfloat16).eval()
+        model: Any = WhisperForConditionalGeneration(config)
+    model = model.to(torch.bfloat16).eval()
     model.generation_config = GenerationConfig(
         decoder_start_token_id=special.sot, pad_token_id=special.eot, eos_token_id=special.eot, bos_token_id=special.eot
     )

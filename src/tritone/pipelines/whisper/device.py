@@ -50,11 +50,11 @@ def open_device(
     assert special.encoder_heads is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
-    weights = [read_weights(path, placement.device) for path in paths]
+    encoder, decoder = (read_weights(path, placement.device) for path in paths)
     kernels = kernels_of(steps, special)
     sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
     try:
-        network = Network(*weights, sizes, attending=kernels, compiled=placement.compile is not None)
+        network = Network(encoder, decoder, sizes, attending=kernels, compiled=placement.compile is not None)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
@@ -156,11 +156,11 @@ class OnDevice:
         padded = np.zeros((texts, size), np.int64)
         padded[:, :length] = tokens
         key = "read", texts, size
-        given = [
+        given, into, of = (
             self._put(steps, (*key, place), np.array(each, np.int64))
             for place, each in enumerate((padded, rows, windows))
-        ]
-        steps.run(key, lambda: writing.network.read(*given, writing.caches))
+        )
+        steps.run(key, lambda: writing.network.read(given, into, of, writing.caches))
 
     def begin(self, rows: Sequence[int], numbers: Array, origin: Array) -> None:
         """Have rows begin other texts, see `Texts.begin`."""

@@ -40,7 +40,7 @@ MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 
 
 def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
     """Why texts of a bundle cannot be written by the engine; None if they can."""
-    runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}  # type: ignore[arg-type]
+    runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}
     if runtimes != {"torch"}:
         return f"its graphs are for {', '.join(sorted(runtimes))}; export it for runtime torch"
     if bundle.manifest.whisper is None or bundle.manifest.whisper.encoder_heads is None:

@@ -8,7 +8,7 @@ row each position of a text is, so that texts that go on from another one need n
 openai/whisper whisper/model.py, with its names of tensors; other decoders that attend differ in their weights' names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -155,10 +155,9 @@ class Network:
             len(each) for each in (self.token_table, self._token_positions, self._stem_positions)
         )
         self.device = self.token_table.device
-        self._encode = torch.compile(_encode, dynamic=False) if compiled else _encode
-        self._first, self._between, self._after = (
-            torch.compile(each) if compiled else each for each in (_product, _between, _after)
-        )
+        self._encode: Any = torch.compile(_encode, dynamic=False) if compiled else _encode
+        faster: Callable[[Any], Any] = torch.compile if compiled else _as_it_is
+        self._first, self._between, self._after = faster(_product), faster(_between), faster(_after)
 
     def hear(self, features: Tensor, slots: Tensor, caches: Caches) -> None:
         """Write what the decoder attends to of windows.
@@ -175,8 +174,8 @@ class Network:
         for layer in self.encoder:
             x = self._encode(x, layer, self.sizes.encoder_heads)
         x = _norm(x, self._encoder_norm)
-        for index, each in enumerate(self.decoder):
-            for product, cache in ((each.audio_key, caches.audio_keys), (each.audio_value, caches.audio_values)):
+        for index, into in enumerate(self.decoder):
+            for product, cache in ((into.audio_key, caches.audio_keys), (into.audio_value, caches.audio_values)):
                 cache[index].index_copy_(0, slots, self._split(F.linear(x, *product)))
 
     def read(self, tokens: Tensor, row: Tensor, window: Tensor, caches: Caches) -> None:
@@ -274,6 +273,10 @@ class Plain:
         """
         query = query.unflatten(1, (keys.shape[1], 1, -1))
         return F.scaled_dot_product_attention(query, keys[window], values[window]).flatten(1)
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
 
 
 def _norm(x: Tensor, by: Affine) -> Tensor:
