@@ -389,13 +389,15 @@ def main() -> None:
 
     if "check" in parts:
         keep("check", lambda: check(arguments))
-    for compiled in (False, True) if arguments.compile else (False,):
-        if {"step", "engine"} & set(parts):
-            with freed():
-                measure(arguments, dims, parts, keep, compiled=compiled)
+    if {"step", "engine"} & set(parts):
+        with freed():
+            measure(arguments, dims, parts, keep, compiled=False)
     if "transformers" in parts:
         with freed():
             keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
+    if arguments.compile:
+        with freed():
+            measure(arguments, dims, parts, keep, compiled=True)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,9 @@ class OnDevice:
             suppress_first=special.suppress_first,
         )
         with steps.turn():
-            self.writing = Writing(network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8)
+            self.writing = Writing(
+                network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8, kernels=kernels
+            )
             self._blocks: dict[Any, Any] = {}
 
     def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:

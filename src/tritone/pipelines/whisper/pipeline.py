@@ -91,9 +91,8 @@ class WhisperPipeline:
     def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
         """Who answers what recordings ask."""
         device = placement.device.partition(":")[0]
-        if on_device is None and (chosen := os.environ.get(VARIABLE)) in ("0", "1"):
-            on_device = chosen == "1"
-        if on_device or (on_device is None and device != "cpu"):
+        usual = os.environ.get(VARIABLE, "0" if device == "cpu" else "1") == "1"
+        if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
             if reason is None:
                 from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time to load
