@@ -77,7 +77,7 @@ class Device(Protocol):
 
     def turn(self) -> AbstractContextManager[None]: ...
 
-    def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late: ...
+    def encode(self, windows: Sequence[Any], slots: Sequence[int]) -> Late: ...
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None: ...
 
@@ -99,7 +99,7 @@ class _Recording:
     course: Course
     done: Done
     given_up: Callable[[], bool]
-    window: Array | None = None
+    window: Any = None  # features (frames, bins), on the host or on the device
     slot: int | None = None
     text: "_Text | None" = None
 

@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class WhisperPipeline:
         self.bpe = ByteLevelBpe(bundle.vocabulary.tokens)
         self.model = Model(self.special, self.bpe, self.sample_rate, self.frame_shift)
         self.work = WorkLog(self.sample_rate)
-        self._features_graph = open_chosen(bundle, "features", placement)[1]
+        self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
         self._answers = self._answering(placement, on_device)
         self.options = self.check_options(options or DecodingOptions())
 
@@ -95,10 +96,17 @@ class WhisperPipeline:
         if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
             if reason is None:
-                from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time to load
+                from tritone.pipelines.whisper.device import (  # needs torch, and takes its time
+                    held_features,
+                    open_device,
+                )
                 from tritone.pipelines.whisper.engine import Engine
+                from tritone.runtime.torch.graph import TorchGraph
 
                 opened = open_device(self.bundle, placement)
+                graph = self._features_of.args[0]
+                if isinstance(graph, TorchGraph):
+                    self._features_of = partial(held_features, graph, self.frame_shift)
                 return Engine(opened, self.special, len(self.bundle.vocabulary), self.work, self.frame_shift)
             if on_device:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
@@ -196,5 +204,5 @@ class WhisperPipeline:
         return self._made(*self._checked((waveform, options)))
 
     def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
-        features = features_of(self._features_graph, waveform)
+        features = self._features_of(waveform)
         return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()

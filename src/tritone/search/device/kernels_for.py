@@ -40,7 +40,8 @@ def attending_for(device: str) -> Any:
     """The module `attending_kernels` if its kernels can be used; otherwise as `kernels_for`."""
     if torch.device(device).type != "cuda":
         return None
-    return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
+    with torch.cuda.device(device):
+        return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
 
 
 @cache
