@@ -306,7 +306,8 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
         begin_suppress_tokens=None,
     )
     with torch.device(arguments.device):
-        model: Any = WhisperForConditionalGeneration(config).to(torch.bfloat16).eval()
+        model: Any = WhisperForConditionalGeneration(config)
+    model = model.to(torch.bfloat16).eval()
     model.generation_config = GenerationConfig(
         decoder_start_token_id=special.sot, pad_token_id=special.eot, eos_token_id=special.eot, bos_token_id=special.eot
     )
@@ -388,13 +389,15 @@ def main() -> None:
 
     if "check" in parts:
         keep("check", lambda: check(arguments))
-    for compiled in (False, True) if arguments.compile else (False,):
-        if {"step", "engine"} & set(parts):
-            with freed():
-                measure(arguments, dims, parts, keep, compiled=compiled)
+    if {"step", "engine"} & set(parts):
+        with freed():
+            measure(arguments, dims, parts, keep, compiled=False)
     if "transformers" in parts:
         with freed():
             keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
+    if arguments.compile:
+        with freed():
+            measure(arguments, dims, parts, keep, compiled=True)
 
 
 if __name__ == "__main__":

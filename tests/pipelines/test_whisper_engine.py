@@ -15,8 +15,9 @@ from tritone.errors import BundleError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
-from tritone.pipelines.whisper.device import open_device
+from tritone.pipelines.whisper.device import held_features, open_device
 from tritone.pipelines.whisper.engine import Engine
+from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.transcript import Transcript
@@ -172,6 +173,19 @@ def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
     assert all(isinstance(each, UnexpectedError) and "no more memory" in str(each) for each in found)
     [after] = few.run([engine.course(speech(0.5), PLAIN)])
     assert isinstance(after, Transcript)
+
+
+@pytest.mark.parametrize("seconds", [0.004, 0.51, 5.0, 7.3])
+def test_features_that_stay_on_the_device_are_those_of_the_host(host: WhisperPipeline, seconds: float) -> None:
+    graph, waveform = host._features_of.args[0], speech(seconds)
+    expected = features_of(graph, waveform)
+    held: Any = held_features(graph, host.frame_shift, waveform)
+    assert len(held) == len(expected)
+    np.testing.assert_array_equal(held.tensor().numpy(), expected)
+    np.testing.assert_array_equal(held[7:40][3:].tensor().numpy(), expected[10:40])
+    halves = (waveform * 32767).astype(np.int16)
+    found: Any = held_features(graph, host.frame_shift, halves)
+    np.testing.assert_allclose(found.tensor().numpy(), features_of(graph, halves), atol=1e-6)
 
 
 def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class Job(NamedTuple):
 class TritonPythonModel(BatchModel[Job, list[Any]]):
     """Triton's interface; the names are its own."""
 
+    _answering: Answering | None = None  # of a pipeline that takes requests at any time
+
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
         instance = start_instance(args)
@@ -51,7 +53,6 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answering: Answering | None = None
         self._options_of = lru_cache(KEPT_OPTIONS)(self._options)
 
     def execute(self, requests: Sequence[Any]) -> Any:

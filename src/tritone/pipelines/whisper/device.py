@@ -9,13 +9,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role, Whisper
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
-from tritone.runtime.graph import Array
+from tritone.pipelines.whisper.network import features_of
+from tritone.runtime import Graph
+from tritone.runtime.graph import HELD, Array
+from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
 from tritone.search.device.choosing import Column, Specials
@@ -24,6 +29,8 @@ from tritone.search.device.writing import Step, Writing
 
 LOGGER = logging.getLogger(__name__)
 LENGTHS = (32, 64, 128, 256)  # of what stands before texts
+HELD_SAMPLES = 960_000  # one minute: what is longer would keep much of the device for long
+PADDED_SAMPLES = 80_000
 SHARE = 0.5  # of the free memory of a GPU that caches may take
 MOST_WINDOWS, MOST_ROWS = 96, 128
 LEAST_ROWS = 16  # the widest beam
@@ -50,11 +57,11 @@ def open_device(
     assert special.encoder_heads is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
-    weights = [read_weights(path, placement.device) for path in paths]
+    encoder, decoder = (read_weights(path, placement.device) for path in paths)
     kernels = kernels_of(steps, special)
     sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
     try:
-        network = Network(*weights, sizes, attending=kernels, compiled=placement.compile is not None)
+        network = Network(encoder, decoder, sizes, attending=kernels, compiled=placement.compile is not None)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
@@ -117,11 +124,14 @@ class OnDevice:
             suppress_first=special.suppress_first,
         )
         with steps.turn():
-            self.writing = Writing(network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8)
-            self._blocks: dict[Any, Any] = {}
+            self.writing = Writing(
+                network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8, kernels=kernels
+            )
+            self._places: dict[Any, Any] = {}
+        steps.settle()
 
     def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:
-        """Record calls for these numbers of windows and of rows, with and without sampling; nothing is under way."""
+        """Record calls for these numbers of windows and of rows, all but those of beams; nothing is under way."""
         with self.turn():
             for size in windows:
                 if size <= self.windows:
@@ -129,23 +139,27 @@ class OnDevice:
             for size in rows:
                 for sampled in (False, True):
                     self.step(size, sampled=sampled).array()
+                if self.writing.aligns:
+                    self.step(size, told=True).array()
 
     def turn(self) -> AbstractContextManager[None]:
         """The time in which steps may be launched."""
         return self._steps.turn()
 
-    def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late:
+    def encode(self, windows: Sequence[Any], slots: Sequence[int]) -> Late:
         """Encode windows (frames, bins) into slots; beside the steps, on a GPU."""
         steps, writing = self._encoding, self.writing
         size = len(windows)
-        block = steps.empty((size, *self._shape), np.float32)
-        for row, window in zip(block, windows, strict=True):
-            row[: len(window)] = window
-            row[len(window) :] = 0.0
         with steps.turn():
-            features = self._put(steps, ("features", size), block)
+            block = self._place(steps, ("features", size), (size, *self._shape))
+            for row, window in zip(block, windows, strict=True):
+                if isinstance(window, HeldFeatures):
+                    row[: len(window)].copy_(window.tensor())
+                else:
+                    steps.put(row[: len(window)], window)
+                row[len(window) :].zero_()
             places = self._put(steps, ("slots", size), np.array(slots, np.int64))
-            steps.run(("hear", size), lambda: writing.network.hear(features, places, writing.caches))
+            steps.run(("hear", size), lambda: writing.network.hear(block, places, writing.caches))
             return steps.mark()
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None:
@@ -156,11 +170,11 @@ class OnDevice:
         padded = np.zeros((texts, size), np.int64)
         padded[:, :length] = tokens
         key = "read", texts, size
-        given = [
+        given, into, of = (
             self._put(steps, (*key, place), np.array(each, np.int64))
             for place, each in enumerate((padded, rows, windows))
-        ]
-        steps.run(key, lambda: writing.network.read(*given, writing.caches))
+        )
+        steps.run(key, lambda: writing.network.read(given, into, of, writing.caches))
 
     def begin(self, rows: Sequence[int], numbers: Array, origin: Array) -> None:
         """Have rows begin other texts, see `Texts.begin`."""
@@ -185,6 +199,42 @@ class OnDevice:
 
     def _put(self, steps: Steps, key: Any, array: Array) -> Any:
         """An array in the place on the device that all of this key are put in."""
-        if key not in self._blocks:
-            self._blocks[key] = steps.send(array).clone()
-        return steps.put(self._blocks[key], array)
+        return steps.put(self._place(steps, key, array.shape, array.dtype), array)
+
+    def _place(self, steps: Steps, key: Any, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Any:
+        if key not in self._places:
+            self._places[key] = steps.send(np.zeros(shape, dtype)).clone()
+        return self._places[key]
+
+
+class HeldFeatures:
+    """Features (frames, bins) of a recording, or of a part of it, that stay on the device."""
+
+    def __init__(self, held: Held, start: int, stop: int) -> None:
+        """Take those of one recording, (1, frames, bins), and which of its frames these are."""
+        self._held, self._start, self._stop = held, start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, part: slice) -> "HeldFeatures":
+        start, stop, _ = part.indices(len(self))
+        return HeldFeatures(self._held, self._start + start, self._start + stop)
+
+    def tensor(self) -> Any:
+        """The frames, for work on the present stream."""
+        return self._held.tensor()[0, self._start : self._stop]
+
+
+def held_features(graph: Graph, frame_shift: int, waveform: Samples) -> "HeldFeatures | Array":
+    """Features of a recording as `features_of` has them; on the device, if it is no longer than `HELD_SAMPLES`.
+
+    It is padded to one of a few lengths, whose calls are recorded on a GPU.
+    """
+    count = len(waveform)
+    if count > HELD_SAMPLES:
+        return features_of(graph, waveform)
+    padded = graph.empty((1, max(1, -(-count // PADDED_SAMPLES)) * PADDED_SAMPLES), waveform.dtype)
+    padded[0, :count], padded[0, count:] = waveform, 0
+    [held] = graph({"waveform": padded, "num_samples": np.array([count])}, (f"{HELD}features",))
+    return HeldFeatures(held, 0, count // frame_shift)

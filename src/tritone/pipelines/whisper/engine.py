@@ -8,9 +8,11 @@ waits for all of it. Steps are launched ahead of what the host has read of them,
 has ended stands still meanwhile. What a text is does not depend on the rows beside it.
 """
 
+import atexit
 import logging
 import threading
 import time
+import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +47,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
 PLAIN_OUTPUTS = 5  # of a step and row; with beams there are more
 UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
+END_S = 10.0  # most time that the end of the process waits for a step
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
 BEAMS = (1, 2, 5, 16)  # widths that steps are made for
@@ -74,7 +77,7 @@ class Device(Protocol):
 
     def turn(self) -> AbstractContextManager[None]: ...
 
-    def encode(self, windows: Sequence[Array], slots: Sequence[int]) -> Late: ...
+    def encode(self, windows: Sequence[Any], slots: Sequence[int]) -> Late: ...
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None: ...
 
@@ -96,7 +99,7 @@ class _Recording:
     course: Course
     done: Done
     given_up: Callable[[], bool]
-    window: Array | None = None
+    window: Any = None  # features (frames, bins), on the host or on the device
     slot: int | None = None
     text: "_Text | None" = None
 
@@ -134,6 +137,8 @@ class Engine:
         self._lock = threading.Lock()
         self._arrived: deque[_Recording] = deque()
         self._thread: threading.Thread | None = None
+        self._is_over = False
+        atexit.register(_end, weakref.ref(self))  # a thread that Python kills within C++ ends the process with an error
         self._sizes = [rows for rows in ROWS if rows < device.rows] + [device.rows]
         self._forget()
 
@@ -188,6 +193,12 @@ class Engine:
                 self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
                 self._thread.start()
 
+    def end(self) -> None:
+        """Leave what is under way, for ever."""
+        self._is_over = True
+        if (thread := self._thread) is not None:
+            thread.join(END_S)
+
     def _drive(self) -> None:
         """Work until there is none."""
         self._counted = time.perf_counter()
@@ -195,7 +206,7 @@ class Engine:
             with self._lock:
                 arrived = [*self._arrived]
                 self._arrived.clear()
-                if not arrived and not self._recordings:
+                if self._is_over or not (arrived or self._recordings):
                     self._thread = None
                     return
             self._recordings.update(dict.fromkeys(arrived))
@@ -509,3 +520,8 @@ class Engine:
         places = [*ask.places, ask.places[-1] + 1]
         starts = starts_in(kept.matrix()[places, : ask.positions])
         return Aligned(starts, kept.probabilities[list(ask.places)])
+
+
+def _end(engine: "weakref.ref[Engine]") -> None:
+    if (found := engine()) is not None:
+        found.end()

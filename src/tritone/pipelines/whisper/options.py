@@ -72,7 +72,7 @@ class DecodingOptions:
     timestamps: bool = option(True, "Have the model write times, which cut the text into segments.")
     word_times: WordTimes = option(
         False,
-        "Add words with their times to the details; costs another call a window. auto: if the model can tell them.",
+        "Add words with their times to the details; on a CPU another call a window. auto: if the model can tell them.",
         read=_read_word_times,
         values="true, false or auto",
     )

@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 
 
 def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
     """Why texts of a bundle cannot be written by the engine; None if they can."""
-    runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}  # type: ignore[arg-type]
+    runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}
     if runtimes != {"torch"}:
         return f"its graphs are for {', '.join(sorted(runtimes))}; export it for runtime torch"
     if bundle.manifest.whisper is None or bundle.manifest.whisper.encoder_heads is None:
@@ -84,22 +85,28 @@ class WhisperPipeline:
         self.bpe = ByteLevelBpe(bundle.vocabulary.tokens)
         self.model = Model(self.special, self.bpe, self.sample_rate, self.frame_shift)
         self.work = WorkLog(self.sample_rate)
-        self._features_graph = open_chosen(bundle, "features", placement)[1]
+        self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
         self._answers = self._answering(placement, on_device)
         self.options = self.check_options(options or DecodingOptions())
 
     def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
         """Who answers what recordings ask."""
         device = placement.device.partition(":")[0]
-        if on_device is None and (chosen := os.environ.get(VARIABLE)) in ("0", "1"):
-            on_device = chosen == "1"
-        if on_device or (on_device is None and device != "cpu"):
+        usual = os.environ.get(VARIABLE, "0" if device == "cpu" else "1") == "1"
+        if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
             if reason is None:
-                from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time to load
+                from tritone.pipelines.whisper.device import (  # needs torch, and takes its time
+                    held_features,
+                    open_device,
+                )
                 from tritone.pipelines.whisper.engine import Engine
+                from tritone.runtime.torch.graph import TorchGraph
 
                 opened = open_device(self.bundle, placement)
+                graph = self._features_of.args[0]
+                if isinstance(graph, TorchGraph):
+                    self._features_of = partial(held_features, graph, self.frame_shift)
                 return Engine(opened, self.special, len(self.bundle.vocabulary), self.work, self.frame_shift)
             if on_device:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
@@ -197,5 +204,5 @@ class WhisperPipeline:
         return self._made(*self._checked((waveform, options)))
 
     def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
-        features = features_of(self._features_graph, waveform)
+        features = self._features_of(waveform)
         return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()

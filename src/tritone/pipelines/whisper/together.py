@@ -5,6 +5,7 @@ courses  ->  transcripts
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -62,10 +63,11 @@ class Together:
         encoded = time.perf_counter()
         for index in chosen:
             go_on(index, None)
+        kinds: Any = ((Detect, self._detect), (Write, self._write), (Align, self._align))
         while left := [index for index in chosen if not isinstance(asks.get(index, Hear(None)), Hear)]:
-            for kind, answer in ((Detect, self._detect), (Write, self._write), (Align, self._align)):
+            for kind, answer in kinds:
                 if these := [index for index in left if isinstance(asks[index], kind)]:
-                    answers = answer([asks[index] for index in these], heard, [place[index] for index in these])  # type: ignore[operator]
+                    answers = answer([asks[index] for index in these], heard, [place[index] for index in these])
                     for index, each in zip(these, answers, strict=True):
                         go_on(index, each)
                     break

@@ -71,6 +71,11 @@ class Steps:
         """The free memory of a GPU; None on a CPU."""
         return None if self._queue is None else torch.cuda.mem_get_info(self.device)[0]
 
+    def settle(self) -> None:
+        """Wait for everything on the device: what other streams have made may be used from now on."""
+        if self._queue is not None:
+            torch.cuda.synchronize(self.device)
+
     def beside(self) -> "Steps":
         """Other work on the same device, which the work of these goes before."""
         return Steps(str(self.device), threads=self._threads)

@@ -8,7 +8,7 @@ row each position of a text is, so that texts that go on from another one need n
 openai/whisper whisper/model.py, with its names of tensors; other decoders that attend differ in their weights' names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+VOCAB_MULTIPLE = 64
 HIDDEN = -3e4  # is added to scores that do not count
 
 
@@ -62,7 +63,9 @@ class Sizes:
 
 
 class Attending(Protocol):
-    """Attention of one token of each text, see `attend_text` and `attend_audio`."""
+    """What is done in other ways on some devices, see `Plain`."""
+
+    def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]: ...
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor: ...
 
@@ -150,15 +153,17 @@ class Network:
         self.token_table = decoder["decoder.token_embedding.weight"]
         self._token_positions = decoder["decoder.positional_embedding"]
         self._norm = _affine(decoder, "decoder.ln")
-        self._head = decoder.get("decoder.head.weight", self.token_table)
         self.vocab, self.context, self.positions = (
             len(each) for each in (self.token_table, self._token_positions, self._stem_positions)
         )
+        # Products whose sizes are no multiples of 8 take twice as long on a GPU; nobody reads the further logits.
+        head = decoder.get("decoder.head.weight", self.token_table)
+        self._head = F.pad(head, (0, 0, 0, -self.vocab % VOCAB_MULTIPLE))
         self.device = self.token_table.device
-        self._encode = torch.compile(_encode, dynamic=False) if compiled else _encode
-        self._first, self._between, self._after = (
-            torch.compile(each) if compiled else each for each in (_product, _between, _after)
-        )
+        self._added_norm = _added_norm if compiled else self.attending.added_norm  # the compiler fuses it itself
+        self._encode: Any = torch.compile(_encode, dynamic=False) if compiled else _encode
+        faster: Callable[[Any], Any] = torch.compile if compiled else _as_it_is
+        self._between, self._after = faster(_between), faster(_after)
 
     def hear(self, features: Tensor, slots: Tensor, caches: Caches) -> None:
         """Write what the decoder attends to of windows.
@@ -171,13 +176,14 @@ class Network:
         x = features.to(dtype).transpose(1, 2)
         for stride, each in enumerate(self._stem, 1):
             x = F.gelu(F.conv1d(x, each.weight, each.bias, stride=stride, padding=1))
-        x = x.transpose(1, 2) + self._stem_positions
-        for layer in self.encoder:
-            x = self._encode(x, layer, self.sizes.encoder_heads)
-        x = _norm(x, self._encoder_norm)
-        for index, each in enumerate(self.decoder):
-            for product, cache in ((each.audio_key, caches.audio_keys), (each.audio_value, caches.audio_values)):
-                cache[index].index_copy_(0, slots, self._split(F.linear(x, *product)))
+        x = x.transpose(1, 2).contiguous() + self._stem_positions
+        y = _norm(x, self.encoder[0].own_norm)
+        for index, layer in enumerate(self.encoder, 1):
+            then = self.encoder[index].own_norm if index < len(self.encoder) else self._encoder_norm
+            x, y = self._encode(x, y, layer, then, self.sizes.encoder_heads, self._added_norm)
+        for index, into in enumerate(self.decoder):
+            for product, cache in ((into.audio_key, caches.audio_keys), (into.audio_value, caches.audio_values)):
+                cache[index].index_copy_(0, slots, self._split(F.linear(y, *product)))
 
     def read(self, tokens: Tensor, row: Tensor, window: Tensor, caches: Caches) -> None:
         """Write keys and values of the beginnings of texts.
@@ -205,14 +211,14 @@ class Network:
             alignment: (rows, heads, positions), gets the scores of the heads that follow the audio.
 
         Returns:
-            Logits (rows, vocab) of the tokens after it, in the network's precision.
+            Logits (rows, vocab) of the tokens after it, in the network's precision; rows may have gaps between them.
         """
         x = self.token_table[rows.token] + self._token_positions[rows.position]
         layers, attending = self.decoder, self.attending
-        y = self._first(x, layers[0].own_norm, layers[0].own)
+        y = F.linear(_norm(x, layers[0].own_norm), *layers[0].own)
         for index, layer in enumerate(layers):
             own = attending.attend_text(y, caches.keys[index], caches.values[index], rows.origin, rows.position)
-            x, query = self._between(x, own, layer.own_out, layer.audio_norm, layer.audio_query)
+            x, query = self._between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self._added_norm)
             if alignment is not None:
                 self._align(index, query, caches.audio_keys[index], rows.window, alignment)
             heard = attending.attend_audio(query, caches.audio_keys[index], caches.audio_values[index], rows.window)
@@ -222,8 +228,10 @@ class Network:
                 if after < len(layers)
                 else (self._norm, Affine(self._head, None))
             )
-            x, y = self._after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then)
-        return y
+            x, y = self._after(
+                x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._added_norm
+            )
+        return y[:, : self.vocab]
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
         chosen = [(place, head) for place, (each, head) in enumerate(self.sizes.alignment_heads) if each == layer]
@@ -239,7 +247,11 @@ class Network:
 
 
 class Plain:
-    """Attention of single tokens by torch's operators; on a GPU it copies what it attends to."""
+    """By torch's operators; on a GPU attention of single tokens copies what it attends to."""
+
+    def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
+        """The sum of two tensors of one shape, and its norm."""
+        return _added_norm(x, more, by)
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor:
         """What texts say before their newest token.
@@ -276,6 +288,15 @@ class Plain:
         return F.scaled_dot_product_attention(query, keys[window], values[window]).flatten(1)
 
 
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
+def _added_norm(x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
+    x = x + more
+    return x, _norm(x, by)
+
+
 def _norm(x: Tensor, by: Affine) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], *by)
 
@@ -285,27 +306,37 @@ def _joined(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _encode(x: Tensor, layer: EncoderLayer, heads: int) -> Tensor:
-    own = F.linear(_norm(x, layer.own_norm), *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    x = x + F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
-    return x + F.linear(F.gelu(F.linear(_norm(x, layer.wide_norm), *layer.wide)), *layer.narrow)
+def _encode(
+    x: Tensor, y: Tensor, layer: EncoderLayer, then: Affine, heads: int, added_norm: Any
+) -> tuple[Tensor, Tensor]:
+    """A layer, from x and its norm y to the next x and its norm."""
+    own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
+    x, y = added_norm(x, heard, layer.wide_norm)
+    return added_norm(x, F.linear(F.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)  # type: ignore[no-any-return]
 
 
-def _product(x: Tensor, norm: Affine, by: Affine) -> Tensor:
-    return F.linear(_norm(x, norm), *by)
-
-
-def _between(x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine) -> tuple[Tensor, Tensor]:
-    x = x + F.linear(own, *out)
-    return x, _product(x, norm, query)
+def _between(
+    x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, added_norm: Any
+) -> tuple[Tensor, Tensor]:
+    x, y = added_norm(x, F.linear(own, *out), norm)
+    return x, F.linear(y, *query)
 
 
 def _after(
-    x: Tensor, heard: Tensor, out: Affine, norm: Affine, wide: Affine, narrow: Affine, then_norm: Affine, then: Affine
+    x: Tensor,
+    heard: Tensor,
+    out: Affine,
+    norm: Affine,
+    wide: Affine,
+    narrow: Affine,
+    then_norm: Affine,
+    then: Affine,
+    added_norm: Any,
 ) -> tuple[Tensor, Tensor]:
-    x = x + F.linear(heard, *out)
-    x = x + F.linear(F.gelu(_product(x, norm, wide)), *narrow)
-    return x, _product(x, then_norm, then)
+    x, y = added_norm(x, F.linear(heard, *out), norm)
+    x, y = added_norm(x, F.linear(F.gelu(F.linear(y, *wide)), *narrow), then_norm)
+    return x, F.linear(y, *then)
 
 
 def _affine(state: Mapping[str, Tensor], name: str) -> Affine:

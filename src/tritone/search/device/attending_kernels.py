@@ -6,7 +6,7 @@ each takes a part of the audio, and a second kernel joins the parts. The choice 
 torch launches a hundred operators.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,8 +17,29 @@ from tritone.search.device.choosing import HEAT, MIX, Column
 
 VOCAB_BLOCK = 2048  # of a vocabulary, looked at together
 BLOCK = 64  # keys looked at together
-PROGRAMS = 1024  # that keep a GPU busy
 MOST_PARTS = 8
+TURNS = 5  # of a kernel whose forms are compared
+
+
+class Form(NamedTuple):
+    """A form of the kernel for audio: keys looked at together, warps, blocks read ahead, programs that are enough."""
+
+    block: int
+    warps: int
+    ahead: int
+    programs: int
+
+
+FORMS = (
+    Form(64, 4, 1, 1024),
+    Form(64, 4, 1, 8192),
+    Form(64, 4, 3, 1024),
+    Form(64, 4, 3, 8192),
+    Form(128, 4, 3, 4096),
+    Form(128, 8, 2, 4096),
+    Form(32, 2, 4, 8192),
+)
+_chosen: dict[Any, Form] = {}  # by rows and sizes
 
 
 def can_attend(dim: int) -> bool:
@@ -40,22 +61,80 @@ def attend_text(qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, posit
 
 def attend_audio(query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Tensor:
     """See `attending.Plain`."""
+    key = len(query), keys.shape[1:], keys.dtype
+    if key not in _chosen:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return _attended(query, keys, values, window, FORMS[0])
+        _chosen[key] = _fastest(query, keys, values, window)
+    return _attended(query, keys, values, window, _chosen[key])
+
+
+def _fastest(query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Form:
+    """The form of the kernel that takes least for so many rows, each with a window of its own."""
+    if not query.is_cuda:
+        return FORMS[0]
+    apart = torch.arange(len(query), device=query.device) % len(keys)
+    times = []
+    for form in FORMS:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for turn in range(2 * TURNS):
+            if turn == TURNS:
+                start.record()
+            _attended(query, keys, values, apart, form)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return FORMS[times.index(min(times))]
+
+
+def _attended(query: Tensor, keys: Tensor, values: Tensor, window: Tensor, form: Form) -> Tensor:
     rows, (_, heads, positions, dim) = len(query), keys.shape
     found = torch.empty_like(query)
     parts = 1
-    while parts < MOST_PARTS and 2 * parts * rows * heads <= PROGRAMS:
+    while parts < MOST_PARTS and 2 * parts * rows * heads <= form.programs:
         parts *= 2
-    size = triton.cdiv(triton.cdiv(positions, BLOCK), parts) * BLOCK
+    size = triton.cdiv(triton.cdiv(positions, form.block), parts) * form.block
     mixed = torch.empty(parts, rows, heads, dim, dtype=torch.float32, device=query.device) if parts > 1 else found
     sums = torch.empty(2, parts, rows, heads, dtype=torch.float32, device=query.device) if parts > 1 else found
     _audio[(rows, heads, parts)](
         *(query, keys, values, window, mixed, sums, dim**-0.5, positions, size),
-        *(keys.stride(0), rows, heads, parts, dim, BLOCK),
-        num_warps=4,
+        *(keys.stride(0), rows, heads, parts, dim, form.block, form.ahead),
+        num_warps=form.warps,
     )
     if parts > 1:
         _join[(rows, heads)](mixed, sums, found, rows, heads, parts, dim, num_warps=1)
     return found
+
+
+def added_norm(x: Tensor, more: Tensor, by: Any) -> tuple[Tensor, Tensor]:
+    """See `attending.Plain`; a program for each row of the last axis."""
+    total, normal = torch.empty_like(x), torch.empty_like(x)
+    width = x.shape[-1]
+    _add_norm[(x.numel() // width,)](
+        *(x, more, by.weight, by.bias, total, normal, width, triton.next_power_of_2(width)), num_warps=4
+    )
+    return total, normal
+
+
+@triton.jit
+def _add_norm(  # type: ignore[no-untyped-def]
+    x, more, weight, bias, total_of, normal_of, width, block: tl.constexpr
+):
+    start = tl.program_id(0).to(tl.int64) * width
+    inside = tl.arange(0, block)
+    known = inside < width
+    total = tl.load(x + start + inside, mask=known, other=0.0)
+    total = total.to(tl.float32) + tl.load(more + start + inside, mask=known, other=0.0).to(tl.float32)
+    rounded = total.to(total_of.dtype.element_ty)
+    tl.store(total_of + start + inside, rounded, mask=known)
+    total = rounded.to(tl.float32)
+    mean = tl.sum(total, 0) / width
+    apart = tl.where(known, total - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(apart * apart, 0) / width + 1e-5)
+    gain = tl.load(weight + inside, mask=known, other=0.0).to(tl.float32)
+    shift = tl.load(bias + inside, mask=known, other=0.0).to(tl.float32)
+    normal = apart * scale * gain + shift
+    tl.store(normal_of + start + inside, normal.to(normal_of.dtype.element_ty), mask=known)
 
 
 @triton.jit
@@ -122,6 +201,7 @@ def _audio(  # type: ignore[no-untyped-def]
     parts: tl.constexpr,
     dim: tl.constexpr,
     block: tl.constexpr,
+    ahead: tl.constexpr,
 ):
     row, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     inside = tl.arange(0, dim)
@@ -131,7 +211,7 @@ def _audio(  # type: ignore[no-untyped-def]
     total = tl.full((), 0.0, tl.float32)
     mixed = tl.zeros((dim,), tl.float32)
     end = tl.minimum(positions, (part + 1) * size)
-    for start in range(part * size, end, block):
+    for start in tl.range(part * size, end, block, num_stages=ahead):
         there = start + tl.arange(0, block)
         known = there < end
         places = (base + there * dim)[:, None] + inside[None, :]
@@ -175,7 +255,17 @@ def choose(chooser: Any, logits: Tensor, texts: Any, sampled: bool) -> Tensor:
     of, rows, (vocab, device) = chooser.specials, len(logits), (logits.shape[1], logits.device)
     found = torch.empty(5, rows, dtype=torch.float32, device=device)
     _choose[(rows,)](
-        *(logits, texts.table, texts.forbidden, chooser.is_not_first, found, rows, vocab, texts.table.stride(0)),
+        *(
+            logits,
+            texts.table,
+            texts.forbidden,
+            chooser.is_not_first,
+            found,
+            rows,
+            vocab,
+            texts.table.stride(0),
+            logits.stride(0),
+        ),
         *(of.eot, of.no_timestamps, of.timestamp_begin, -1 if of.no_speech is None else of.no_speech),
         *(sampled, HEAT, *MIX, len(Column), VOCAB_BLOCK),
         num_warps=8,
@@ -193,6 +283,7 @@ def _choose(  # type: ignore[no-untyped-def]
     rows,
     vocab,
     stride,
+    line,
     eot,
     no_timestamps,
     begin,
@@ -244,7 +335,7 @@ def _choose(  # type: ignore[no-untyped-def]
     for offset in range(0, vocab, block):
         ids = offset + tl.arange(0, block).to(tl.int64)
         known = ids < vocab
-        raw = tl.load(logits + row * vocab + ids, mask=known, other=low).to(tl.float32)
+        raw = tl.load(logits + row * line + ids, mask=known, other=low).to(tl.float32)
         is_time = ids >= begin
         barred = tl.load(forbidden + row * vocab + ids, mask=known, other=1) != 0
         barred = barred | (first & (tl.load(not_first + ids, mask=known, other=1) != 0))
@@ -277,12 +368,12 @@ def _choose(  # type: ignore[no-untyped-def]
     top = tl.where(alone, time_top, tl.maximum(time_top, word_top))
     total = tl.where(time_top > low, time_sum * tl.exp(time_top - top), 0.0)
     total += tl.where(alone | (word_top <= low), 0.0, word_sum * tl.exp(word_top - top))
-    of_chosen = tl.load(logits + row * vocab + chosen).to(tl.float32)
+    of_chosen = tl.load(logits + row * line + chosen).to(tl.float32)
     reading = written < 0
     ended = ~reading & ((chosen == eot) | (written + 1 >= most))
     silent = tl.full((), 0.0, tl.float32)
     if no_speech >= 0:
-        likely = tl.exp(tl.load(logits + row * vocab + no_speech).to(tl.float32) - raw_top - tl.log(raw_sum))
+        likely = tl.exp(tl.load(logits + row * line + no_speech).to(tl.float32) - raw_top - tl.log(raw_sum))
         silent = tl.where(position == quiet, likely, 0.0)
     tl.store(found + row, tl.where(reading | ~going, -1.0, chosen.to(tl.float32)))
     tl.store(found + rows + row, of_chosen - top - tl.log(total))

@@ -40,7 +40,8 @@ def attending_for(device: str) -> Any:
     """The module `attending_kernels` if its kernels can be used; otherwise as `kernels_for`."""
     if torch.device(device).type != "cuda":
         return None
-    return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
+    with torch.cuda.device(device):
+        return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
 
 
 @cache
@@ -182,13 +183,14 @@ def fault_of_attending(kernels: Any, device: str) -> str:
     position, window = torch.tensor([context - 1, 0, 70], device=device), torch.tensor([2, 0, 1], device=device)
     with torch.inference_mode():
         for rows in (ROWS, 1):
+            both: Any = (attending.Plain(), own.clone()), (kernels, own.clone())
             expected, found = (
                 (
                     made.attend_text(qkv[:rows], *kept, origin, position[:rows]),
                     *kept,
                     made.attend_audio(query[:rows], *audio, window[:rows]),
                 )
-                for made, kept in ((attending.Plain(), own.clone()), (kernels, own.clone()))
+                for made, kept in both
             )
             if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True)):
                 return "its kernels for attention of single tokens find something else than torch"

@@ -56,6 +56,11 @@ class Writing:
         self._attention = torch.zeros(shape, dtype=narrow, device=network.device)
 
     @property
+    def aligns(self) -> bool:
+        """Whether there is room for times of words."""
+        return bool(self._attention.numel())
+
+    @property
     def kept(self) -> Sequence[Tensor]:
         """What a step changes beside its caches, where it writes the same again if it is taken again."""
         return self.texts.table, self.texts.origin, self.texts.total

@@ -48,24 +48,21 @@ def warp(cost: Matrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     A step goes on in both directions only if that is cheaper than in either one.
     """
     rows, columns = cost.shape
-    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total = np.full((rows + 1, columns + 1), np.inf)
     total[0, 0] = 0
-    trace = np.full((rows + 1, columns + 1), 2, np.int8)
-    trace[:, 0] = 1
-    trace[0] = 2
-    for diagonal in range(2, rows + columns + 1):  # all cells of which depend on the two before
-        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
-        j = diagonal - i
-        both, down, right = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
-        step = np.where((both < down) & (both < right), 0, np.where((down < both) & (down < right), 1, 2))
-        total[i, j] = cost[i - 1, j - 1] + np.choose(step, [both, down, right])
-        trace[i, j] = step
+    for row, line in enumerate(cost):
+        # To come from above at some column and go right from there costs what lies between, a difference of sums.
+        sums = line.cumsum()
+        above = np.minimum(total[row, :-1], total[row, 1:])
+        total[row + 1, 1:] = sums + np.minimum.accumulate(above - (sums - line))
     row, column = rows, columns
     path = []
-    while row > 0 or column > 0:
+    while row > 0 and column > 0:
         path.append((row - 1, column - 1))
-        last = int(trace[row, column])
-        row, column = row - (last != 2), column - (last != 1)
+        both, down, right = total[row - 1, column - 1], total[row - 1, column], total[row, column - 1]
+        goes_down = (both < down and both < right) or (down < both and down < right)
+        goes_right = not (down < both and down < right)
+        row, column = row - goes_down, column - goes_right
     found = np.array(path[::-1], np.int64)
     return found[:, 0], found[:, 1]
 
