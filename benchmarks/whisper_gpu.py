@@ -141,7 +141,8 @@ def windows_of(count: int, bins: int, frames: int = 3000) -> list[np.ndarray]:
 
 
 def transcripts(engine: Engine, model: Model, windows: list[np.ndarray], options: DecodingOptions) -> list[Any]:
-    found = engine.run(Transcribing(model, each, options, [], WINDOW_S).course() for each in windows)
+    prompt = [1000 + index for index in range(len(options.prompt) // 2)]
+    found = engine.run(Transcribing(model, each, options, prompt, WINDOW_S).course() for each in windows)
     for each in found:
         if isinstance(each, Exception):
             raise each
@@ -265,6 +266,7 @@ def in_process(engine: Engine, model: Model, dims: Dims) -> dict[str, Any]:
         "64 sampled": (64, replace(fixed, temperature=(0.5,))),
         "64 beam 5": (64, replace(fixed, beam=5)),
         "64 words": (64, replace(fixed, word_times=True)),
+        "64 after a prompt": (64, replace(fixed, prompt="a text of earlier windows " * 12)),
     }
     for name, (count, options) in cases.items():
         windows = windows_of(count, dims.num_bins)

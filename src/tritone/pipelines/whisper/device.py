@@ -130,12 +130,16 @@ class OnDevice:
             self._places: dict[Any, Any] = {}
         steps.settle()
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:
-        """Record calls for these numbers of windows and of rows, all but those of beams; nothing is under way."""
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None:
+        """Record calls for so many windows and rows, and texts to be read, but for beams; nothing is under way."""
         with self.turn():
             for size in windows:
                 if size <= self.windows:
                     self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+            for size in read:
+                for length in LENGTHS:
+                    if size <= self.rows and length <= self.context:
+                        self.read(np.zeros((size, length), np.int64), [*range(size)], [self.windows] * size)
             for size in rows:
                 for sampled in (False, True):
                     self.step(size, sampled=sampled).array()

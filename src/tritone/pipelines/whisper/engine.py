@@ -73,7 +73,7 @@ class Device(Protocol):
     columns: int
     ahead: int
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None: ...
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None: ...
 
     def turn(self) -> AbstractContextManager[None]: ...
 
@@ -161,7 +161,7 @@ class Engine:
 
     def warm_up(self) -> None:
         """Make everything ready that requests usually ask for; before the first of them."""
-        self._device.warm_up(ENCODED, self._sizes)
+        self._device.warm_up(ENCODED, self._sizes, READ_TEXTS)
 
     def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
         """The transcript of each course, or the error that it caused; the first begin while the last are made."""
@@ -172,11 +172,14 @@ class Engine:
             found[index] = result
             over.release()
 
-        count = 0
+        count = ended = 0
         for course in courses:
             self.submit(course, partial(done, count))
             count += 1
-        for _ in range(count):
+            if count - ended >= self.most_under_way:  # features of all would take too much memory
+                over.acquire()
+                ended += 1
+        for _ in range(count - ended):
             over.acquire()
         return [found[index] for index in range(count)]
 
