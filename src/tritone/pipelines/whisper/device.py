@@ -240,5 +240,5 @@ def held_features(graph: Graph, frame_shift: int, waveform: Samples) -> "HeldFea
         return features_of(graph, waveform)
     padded = graph.empty((1, max(1, -(-count // PADDED_SAMPLES)) * PADDED_SAMPLES), waveform.dtype)
     padded[0, :count], padded[0, count:] = waveform, 0
-    [held] = graph({"waveform": padded, "num_samples": np.array([count])}, (f"{HELD}features",))
+    held: Any = graph({"waveform": padded, "num_samples": np.array([count])}, (f"{HELD}features",))[0]
     return HeldFeatures(held, 0, count // frame_shift)

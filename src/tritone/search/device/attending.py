@@ -313,7 +313,8 @@ def _encode(
     own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
     x, y = added_norm(x, heard, layer.wide_norm)
-    return added_norm(x, F.linear(F.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)  # type: ignore[no-any-return]
+    found: tuple[Tensor, Tensor] = added_norm(x, F.linear(F.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)
+    return found
 
 
 def _between(
