@@ -17,6 +17,7 @@ from tritone.search.device.choosing import HEAT, MIX, Column
 
 VOCAB_BLOCK = 2048  # of a vocabulary, looked at together
 BLOCK = 64  # keys looked at together
+ELEMENTS = 2048  # of a program that does the same with each number
 MOST_PARTS = 8
 TURNS = 5  # of a kernel whose forms are compared
 
@@ -114,6 +115,22 @@ def added_norm(x: Tensor, more: Tensor, by: Any) -> tuple[Tensor, Tensor]:
         *(x, more, by.weight, by.bias, total, normal, width, triton.next_power_of_2(width)), num_warps=4
     )
     return total, normal
+
+
+def gelu(x: Tensor) -> Tensor:
+    """See `attending.Plain`; in place of `x`, which nobody else needs."""
+    count = x.numel()
+    _gelu[(triton.cdiv(count, ELEMENTS),)](x, count, ELEMENTS, num_warps=4)
+    return x
+
+
+@triton.jit
+def _gelu(x, count, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    value = tl.load(x + place, mask=place < count).to(tl.float32)
+    tl.store(
+        x + place, (0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476))).to(x.dtype.element_ty), place < count
+    )
 
 
 @triton.jit

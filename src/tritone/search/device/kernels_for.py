@@ -177,6 +177,7 @@ def fault_of_attending(kernels: Any, device: str) -> str:
     def drawn(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=random).to(device)
 
+    norm = attending.Affine(drawn(heads * DIM), drawn(heads * DIM))
     qkv, query = drawn(ROWS, 3 * heads * DIM), drawn(ROWS, heads * DIM)
     own, audio = drawn(2, ROWS + 1, heads, context, DIM), drawn(2, ROWS, heads, MANY_FRAMES, DIM)
     origin = torch.full((ROWS, context), ROWS, device=device)  # a row that nobody writes to
@@ -189,6 +190,8 @@ def fault_of_attending(kernels: Any, device: str) -> str:
                     made.attend_text(qkv[:rows], *kept, origin, position[:rows]),
                     *kept,
                     made.attend_audio(query[:rows], *audio, window[:rows]),
+                    *made.added_norm(query[:rows], query[:rows] ** 2, norm),
+                    made.gelu(query[:rows].clone()),
                 )
                 for made, kept in both
             )
