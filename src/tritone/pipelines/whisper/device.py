@@ -24,7 +24,7 @@ from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
 from tritone.search.device.choosing import Column, Specials
-from tritone.search.device.kernels_for import attending_for
+from tritone.search.device.kernels_for import attending_for, beams_for
 from tritone.search.device.writing import Step, Writing
 
 LOGGER = logging.getLogger(__name__)
@@ -125,7 +125,13 @@ class OnDevice:
         )
         with steps.turn():
             self.writing = Writing(
-                network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8, kernels=kernels
+                network,
+                specials,
+                windows=windows,
+                rows=rows,
+                aligned=network.context // 2 + 8,
+                kernels=kernels,
+                beam_kernels=None if kernels is None else beams_for(str(steps.device)),
             )
             self._places: dict[Any, Any] = {}
         steps.settle()

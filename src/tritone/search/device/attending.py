@@ -238,9 +238,7 @@ class Network:
                 if after < len(layers)
                 else (self._norm, Affine(self._head, None))
             )
-            x, y = self._after(
-                x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._small
-            )
+            x, y = self._after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._small)
         return y[:, : self.vocab]
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
