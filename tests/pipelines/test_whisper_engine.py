@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from families.whisper_models import random_model, speech, write_folder
-from tritone.errors import BundleError, RetryError
+from tritone.errors import BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
@@ -186,6 +187,21 @@ def test_features_that_stay_on_the_device_are_those_of_the_host(host: WhisperPip
     halves = (waveform * 32767).astype(np.int16)
     found: Any = held_features(graph, host.frame_shift, halves)
     np.testing.assert_allclose(found.tensor().numpy(), features_of(graph, halves), atol=1e-6)
+
+
+def test_a_step_that_never_ends_and_a_beam_without_room_are_errors(
+    engine: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(engine, windows=2, rows=4)
+    [refused] = few.run([engine.course(speech(0.5), replace(PLAIN, beam=5))])
+    assert isinstance(refused, InputError)
+    assert "5 texts were asked for together; there is room for 4" in str(refused)
+    with monkeypatch.context() as patched:
+        patched.setattr("tritone.pipelines.whisper.engine.STUCK_S", 0.05)
+        patched.setattr(few._device, "step", lambda *_, **__: SimpleNamespace(is_there=False))
+        [stuck] = few.run([engine.course(speech(0.5), PLAIN)])
+    assert isinstance(stuck, OperatorError)
+    assert "has not ended a step" in str(stuck)
 
 
 def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
 from tritone.search.device.choosing import Column, Specials
-from tritone.search.device.kernels_for import attending_for
+from tritone.search.device.kernels_for import attending_for, beams_for
 from tritone.search.device.writing import Step, Writing
 
 LOGGER = logging.getLogger(__name__)
@@ -125,17 +125,27 @@ class OnDevice:
         )
         with steps.turn():
             self.writing = Writing(
-                network, specials, windows=windows, rows=rows, aligned=network.context // 2 + 8, kernels=kernels
+                network,
+                specials,
+                windows=windows,
+                rows=rows,
+                aligned=network.context // 2 + 8,
+                kernels=kernels,
+                beam_kernels=None if kernels is None else beams_for(str(steps.device)),
             )
             self._places: dict[Any, Any] = {}
         steps.settle()
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None:
-        """Record calls for these numbers of windows and of rows, all but those of beams; nothing is under way."""
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None:
+        """Record calls for so many windows and rows, and texts to be read, but for beams; nothing is under way."""
         with self.turn():
             for size in windows:
                 if size <= self.windows:
                     self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+            for size in read:
+                for length in LENGTHS:
+                    if size <= self.rows and length <= self.context:
+                        self.read(np.zeros((size, length), np.int64), [*range(size)], [self.windows] * size)
             for size in rows:
                 for sampled in (False, True):
                     self.step(size, sampled=sampled).array()
@@ -236,5 +246,5 @@ def held_features(graph: Graph, frame_shift: int, waveform: Samples) -> "HeldFea
         return features_of(graph, waveform)
     padded = graph.empty((1, max(1, -(-count // PADDED_SAMPLES)) * PADDED_SAMPLES), waveform.dtype)
     padded[0, :count], padded[0, count:] = waveform, 0
-    [held] = graph({"waveform": padded, "num_samples": np.array([count])}, (f"{HELD}features",))
+    held: Any = graph({"waveform": padded, "num_samples": np.array([count])}, (f"{HELD}features",))[0]
     return HeldFeatures(held, 0, count // frame_shift)

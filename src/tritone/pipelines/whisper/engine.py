@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.manifest import Whisper
-from tritone.errors import RetryError, TritoneError
+from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
 from tritone.pipelines.whisper.course import Align, Aligned, Course, Detect, Hear, Write
@@ -47,6 +47,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
 PLAIN_OUTPUTS = 5  # of a step and row; with beams there are more
 UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
+STUCK_S = 120.0  # of a step, after which those who wait get an error
 END_S = 10.0  # most time that the end of the process waits for a step
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
@@ -73,7 +74,7 @@ class Device(Protocol):
     columns: int
     ahead: int
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int]) -> None: ...
+    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None: ...
 
     def turn(self) -> AbstractContextManager[None]: ...
 
@@ -153,7 +154,7 @@ class Engine:
         self._texts: deque[_Text] = deque()  # for rows
         self._ready: deque[tuple[_Recording, object]] = deque()  # for their next answer
         self._calls: deque[tuple[Late, list[_Recording]]] = deque()
-        self._steps: deque[tuple[int, int, Late]] = deque()
+        self._steps: deque[tuple[int, float, Late]] = deque()
         self._history = np.zeros((device.context + 4 * device.ahead, 11, device.rows), np.float32)
         self._number = 0
         self._recordings: dict[_Recording, None] = {}  # in the order in which they are looked at
@@ -161,7 +162,7 @@ class Engine:
 
     def warm_up(self) -> None:
         """Make everything ready that requests usually ask for; before the first of them."""
-        self._device.warm_up(ENCODED, self._sizes)
+        self._device.warm_up(ENCODED, self._sizes, READ_TEXTS)
 
     def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
         """The transcript of each course, or the error that it caused; the first begin while the last are made."""
@@ -172,11 +173,14 @@ class Engine:
             found[index] = result
             over.release()
 
-        count = 0
+        count = ended = 0
         for course in courses:
             self.submit(course, partial(done, count))
             count += 1
-        for _ in range(count):
+            if count - ended >= self.most_under_way:  # features of all would take too much memory
+                over.acquire()
+                ended += 1
+        for _ in range(count - ended):
             over.acquire()
         return [found[index] for index in range(count)]
 
@@ -242,6 +246,10 @@ class Engine:
             ask = recording.course.send(answer)
             while isinstance(ask, Align):
                 ask = recording.course.send(self._aligned(ask))
+            if isinstance(ask, Write) and ask.job.width > self._device.rows:
+                raise InputError(
+                    f"{ask.job.width} texts were asked for together; there is room for {self._device.rows}"
+                )
         except StopIteration as end:
             self._leave(recording)
             self._close(recording, end.value)
@@ -420,7 +428,7 @@ class Engine:
             told=any(text.job.keeps_attention for text in texts),
             beam=next(each for each in BEAMS if each >= width),
         )
-        self._steps.append((self._number, last + 1, late))
+        self._steps.append((self._number, time.monotonic(), late))
         self._number += 1
         return True
 
@@ -443,6 +451,8 @@ class Engine:
                 for text in [text for text in beams if text.first <= number]:
                     self._follow(text, number, found)
             began = True
+        if self._steps and time.monotonic() - self._steps[0][1] > STUCK_S:
+            raise OperatorError(f"the device has not ended a step of texts for {STUCK_S:g} s")
         return began
 
     def _follow(self, text: _Text, number: int, found: Array) -> None:

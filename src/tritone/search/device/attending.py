@@ -50,6 +50,13 @@ class DecoderLayer(NamedTuple):
     narrow: Affine
 
 
+class Small(NamedTuple):
+    """What is done between products, see `Plain`."""
+
+    added_norm: Callable[[Tensor, Tensor, Affine], tuple[Tensor, Tensor]]
+    gelu: Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Sizes that weights do not tell. `context`: tokens of prompt and text; `positions`: of a window's audio.
@@ -66,6 +73,8 @@ class Attending(Protocol):
     """What is done in other ways on some devices, see `Plain`."""
 
     def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]: ...
+
+    def gelu(self, x: Tensor) -> Tensor: ...
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor: ...
 
@@ -160,7 +169,8 @@ class Network:
         head = decoder.get("decoder.head.weight", self.token_table)
         self._head = F.pad(head, (0, 0, 0, -self.vocab % VOCAB_MULTIPLE))
         self.device = self.token_table.device
-        self._added_norm = _added_norm if compiled else self.attending.added_norm  # the compiler fuses it itself
+        # The compiler fuses torch's operators itself.
+        self._small = Small(*((_added_norm, F.gelu) if compiled else (self.attending.added_norm, self.attending.gelu)))
         self._encode: Any = torch.compile(_encode, dynamic=False) if compiled else _encode
         faster: Callable[[Any], Any] = torch.compile if compiled else _as_it_is
         self._between, self._after = faster(_between), faster(_after)
@@ -180,7 +190,7 @@ class Network:
         y = _norm(x, self.encoder[0].own_norm)
         for index, layer in enumerate(self.encoder, 1):
             then = self.encoder[index].own_norm if index < len(self.encoder) else self._encoder_norm
-            x, y = self._encode(x, y, layer, then, self.sizes.encoder_heads, self._added_norm)
+            x, y = self._encode(x, y, layer, then, self.sizes.encoder_heads, self._small)
         for index, into in enumerate(self.decoder):
             for product, cache in ((into.audio_key, caches.audio_keys), (into.audio_value, caches.audio_values)):
                 cache[index].index_copy_(0, slots, self._split(F.linear(y, *product)))
@@ -218,7 +228,7 @@ class Network:
         y = F.linear(_norm(x, layers[0].own_norm), *layers[0].own)
         for index, layer in enumerate(layers):
             own = attending.attend_text(y, caches.keys[index], caches.values[index], rows.origin, rows.position)
-            x, query = self._between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self._added_norm)
+            x, query = self._between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self._small)
             if alignment is not None:
                 self._align(index, query, caches.audio_keys[index], rows.window, alignment)
             heard = attending.attend_audio(query, caches.audio_keys[index], caches.audio_values[index], rows.window)
@@ -228,9 +238,7 @@ class Network:
                 if after < len(layers)
                 else (self._norm, Affine(self._head, None))
             )
-            x, y = self._after(
-                x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._added_norm
-            )
+            x, y = self._after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._small)
         return y[:, : self.vocab]
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
@@ -252,6 +260,10 @@ class Plain:
     def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
         """The sum of two tensors of one shape, and its norm."""
         return _added_norm(x, more, by)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """The activation between two products."""
+        return F.gelu(x)
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor:
         """What texts say before their newest token.
@@ -306,20 +318,19 @@ def _joined(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _encode(
-    x: Tensor, y: Tensor, layer: EncoderLayer, then: Affine, heads: int, added_norm: Any
-) -> tuple[Tensor, Tensor]:
+def _encode(x: Tensor, y: Tensor, layer: EncoderLayer, then: Affine, heads: int, small: Small) -> tuple[Tensor, Tensor]:
     """A layer, from x and its norm y to the next x and its norm."""
     own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
-    x, y = added_norm(x, heard, layer.wide_norm)
-    return added_norm(x, F.linear(F.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)  # type: ignore[no-any-return]
+    x, y = small.added_norm(x, heard, layer.wide_norm)
+    found: tuple[Tensor, Tensor] = small.added_norm(
+        x, F.linear(small.gelu(F.linear(y, *layer.wide)), *layer.narrow), then
+    )
+    return found
 
 
-def _between(
-    x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, added_norm: Any
-) -> tuple[Tensor, Tensor]:
-    x, y = added_norm(x, F.linear(own, *out), norm)
+def _between(x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, small: Small) -> tuple[Tensor, Tensor]:
+    x, y = small.added_norm(x, F.linear(own, *out), norm)
     return x, F.linear(y, *query)
 
 
@@ -332,10 +343,10 @@ def _after(
     narrow: Affine,
     then_norm: Affine,
     then: Affine,
-    added_norm: Any,
+    small: Small,
 ) -> tuple[Tensor, Tensor]:
-    x, y = added_norm(x, F.linear(heard, *out), norm)
-    x, y = added_norm(x, F.linear(F.gelu(F.linear(y, *wide)), *narrow), then_norm)
+    x, y = small.added_norm(x, F.linear(heard, *out), norm)
+    x, y = small.added_norm(x, F.linear(small.gelu(F.linear(y, *wide)), *narrow), then_norm)
     return x, F.linear(y, *then)
 
 

@@ -16,7 +16,9 @@ from torch import Tensor
 from tritone.search.device.choosing import HEAT, MIX, Column
 
 VOCAB_BLOCK = 2048  # of a vocabulary, looked at together
+SPAN = 128  # of these; the largest scores lie in the spans with the largest maxima
 BLOCK = 64  # keys looked at together
+ELEMENTS = 2048  # of a program that does the same with each number
 MOST_PARTS = 8
 TURNS = 5  # of a kernel whose forms are compared
 
@@ -114,6 +116,22 @@ def added_norm(x: Tensor, more: Tensor, by: Any) -> tuple[Tensor, Tensor]:
         *(x, more, by.weight, by.bias, total, normal, width, triton.next_power_of_2(width)), num_warps=4
     )
     return total, normal
+
+
+def gelu(x: Tensor) -> Tensor:
+    """See `attending.Plain`; in place of `x`, which nobody else needs."""
+    count = x.numel()
+    _gelu[(triton.cdiv(count, ELEMENTS),)](x, count, ELEMENTS, num_warps=4)
+    return x
+
+
+@triton.jit
+def _gelu(x, count, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    value = tl.load(x + place, mask=place < count).to(tl.float32)
+    tl.store(
+        x + place, (0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476))).to(x.dtype.element_ty), place < count
+    )
 
 
 @triton.jit
@@ -247,30 +265,33 @@ def _join(mixed_of, sums, found, rows, heads, parts: tl.constexpr, dim: tl.const
     tl.store(found + row * heads * dim + head * dim + inside, joined.to(found.dtype.element_ty))
 
 
-def choose(chooser: Any, logits: Tensor, texts: Any, sampled: bool) -> Tensor:
-    """As `choosing.Chooser.choose` without beams: a program for each row goes through the vocabulary once.
+def choose(chooser: Any, logits: Tensor, texts: Any, *, sampled: bool, beam: int = 1) -> Tensor:
+    """As `choosing.Chooser.choose`: a program for each row goes through the vocabulary once.
 
-    What is told of plain tokens is always told.
+    What is told of plain tokens is always told. With beams the kernel leaves the scores and their largest in each span,
+    where the likeliest tokens are looked for, and moves the rows of no beam.
     """
     of, rows, (vocab, device) = chooser.specials, len(logits), (logits.shape[1], logits.device)
-    found = torch.empty(5, rows, dtype=torch.float32, device=device)
+    found = torch.empty(6, rows, dtype=torch.float32, device=device)
+    room = triton.cdiv(vocab, VOCAB_BLOCK) * VOCAB_BLOCK if beam > 1 else 1
+    scores = torch.empty(rows, room, dtype=torch.float32, device=device)
+    largest = torch.empty(rows, triton.cdiv(room, SPAN), dtype=torch.float32, device=device)
+    in_beam = chooser.in_beams(texts, rows) if beam > 1 else None
     _choose[(rows,)](
-        *(
-            logits,
-            texts.table,
-            texts.forbidden,
-            chooser.is_not_first,
-            found,
-            rows,
-            vocab,
-            texts.table.stride(0),
-            logits.stride(0),
-        ),
+        *(logits, texts.table, texts.forbidden, chooser.is_not_first, found, scores, largest, rows, vocab),
+        *(texts.table.stride(0), logits.stride(0), scores.stride(0), largest.stride(0)),
         *(of.eot, of.no_timestamps, of.timestamp_begin, -1 if of.no_speech is None else of.no_speech),
-        *(sampled, HEAT, *MIX, len(Column), VOCAB_BLOCK),
+        *(sampled, beam > 1, HEAT, *MIX, len(Column), VOCAB_BLOCK, SPAN),
         num_warps=8,
     )
-    return found
+    if in_beam is None:
+        return found[:5]
+    spans = largest.topk(min(2 * beam, largest.shape[1]), dim=1).indices
+    places = (spans.unsqueeze(2) * SPAN + torch.arange(SPAN, device=device)).flatten(1)
+    likeliest = scores.gather(1, places).topk(2 * beam, dim=1)
+    tokens = places.gather(1, likeliest.indices)
+    told = chooser.follow(likeliest.values, tokens, found[5], texts, in_beam, beam)
+    return torch.cat([found[:5], told])
 
 
 @triton.jit
@@ -280,20 +301,26 @@ def _choose(  # type: ignore[no-untyped-def]
     forbidden,
     not_first,
     found,
+    kept,
+    largest,
     rows,
     vocab,
     stride,
     line,
+    kept_line,
+    largest_line,
     eot,
     no_timestamps,
     begin,
     no_speech,
     sampled: tl.constexpr,
+    beams: tl.constexpr,
     heat_one: tl.constexpr,
     mix_0: tl.constexpr,
     mix_1: tl.constexpr,
     columns: tl.constexpr,
     block: tl.constexpr,
+    span: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     numbers = table + row * stride
@@ -343,6 +370,8 @@ def _choose(  # type: ignore[no-untyped-def]
         later = (opened & (ids < eot)) | (after & ~opened & is_time) | (is_time & (ids < since))
         barred = barred | (times & (by_times | (~first & later)))
         scores = tl.where(barred, low, raw)
+        if beams:
+            _keep(kept + row * kept_line, largest + row * largest_line, scores, offset, block, span)
         ranks = scores
         if sampled:
             hashed = seed + ids
@@ -380,8 +409,20 @@ def _choose(  # type: ignore[no-untyped-def]
     tl.store(found + 2 * rows + row, silent)
     tl.store(found + 3 * rows + row, (ended & going).to(tl.float32))
     tl.store(found + 4 * rows + row, of_chosen - plain_top - tl.log(plain_sum))
+    tl.store(found + 5 * rows + row, raw_top + tl.log(raw_sum))
     going = going & ~ended
-    if going:
+    moves = going
+    if beams:
+        if alone:
+            for offset in range(0, vocab, block):
+                ids = offset + tl.arange(0, block).to(tl.int64)
+                scores = tl.load(kept + row * kept_line + ids)
+                scores = tl.where(ids >= begin, scores, low)
+                _keep(kept + row * kept_line, largest + row * largest_line, scores, offset, block, span)
+        in_beam = (tl.load(numbers + 15) > 1) & ~reading
+        going = tl.where(in_beam, tl.load(numbers + 4) != 0, going)
+        moves = moves & ~in_beam
+    if moves:
         told = tl.load(numbers + columns + position + 1, mask=reading, other=0)
         token = tl.where(reading, told, chosen)
         wrote_time = ~reading & (token >= begin)
@@ -391,6 +432,14 @@ def _choose(  # type: ignore[no-untyped-def]
         tl.store(numbers + 10, wrote_time.to(tl.int64))
         tl.store(numbers + 11, (after & ~reading).to(tl.int64))
     tl.store(numbers + 4, going.to(tl.int64))
+
+
+@triton.jit
+def _keep(kept, largest, scores, offset, block: tl.constexpr, span: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Leave scores, and the largest of each span of them."""
+    tl.store(kept + offset + tl.arange(0, block), scores)
+    tops = tl.max(tl.reshape(scores, (block // span, span)), 1)
+    tl.store(largest + offset // span + tl.arange(0, block // span), tops)
 
 
 @triton.jit

@@ -178,28 +178,35 @@ class Chooser:
         ended = ~reading & ((chosen == self.specials.eot) | (written + 1 >= column(Column.MOST)))
         token = torch.where(reading | ~going, -1, chosen)
         found = torch.stack([token.float(), log_prob, silent, (ended & going).float(), plain])
-        goes_on = going & ~ended
-        source = None
+        in_beam = self.in_beams(texts, rows)
+        self._move(texts, chosen, going & ~ended, reading, ~in_beam)
         if beam > 1:
-            in_beam = (column(Column.WIDTH) > 1) & ~reading
-            told_of, after, source_of = self._beams(scores, logits.logsumexp(1), texts, in_beam, beam)
-            own = torch.arange(rows, device=logits.device)
-            chosen, source = torch.where(in_beam, after, chosen), torch.where(in_beam, source_of, own)
-            goes_on = torch.where(in_beam, going & (written + 1 < column(Column.MOST)), goes_on)
-            found = torch.cat([found, told_of])
-        self._move(texts, chosen, source, goes_on, reading)
+            likeliest = scores.topk(min(2 * beam, scores.shape[1]), dim=1)
+            told = self.follow(likeliest.values, likeliest.indices, logits.logsumexp(1), texts, in_beam, beam)
+            found = torch.cat([found, told])
         return found
 
-    def _beams(
-        self, scores: Tensor, sums: Tensor, texts: Texts, which: Tensor, beam: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What is told of the beams, and for each row its next token and the row that it continues.
+    def in_beams(self, texts: Texts, rows: int) -> Tensor:
+        """Which of the first rows are of beams, and have read their prompts."""
+        position, start = texts.column(rows, Column.POSITION), texts.column(rows, Column.START)
+        return (texts.column(rows, Column.WIDTH) > 1) & (position + 1 >= start)
+
+    def follow(self, values: Tensor, tokens: Tensor, sums: Tensor, texts: Texts, which: Tensor, beam: int) -> Tensor:
+        """Choose what the texts of beams go on with, and move their rows on.
 
         Every row looks at the likeliest continuations of all texts of its beam, and takes that of its own rank.
+
+        Args:
+            values, tokens: (rows, 2 · beam) the largest scores of each row, best first.
+            sums: (rows,) of what scores are up to a number.
+            which: (rows,) bool, those of beams.
+
+        Returns:
+            (6, rows) float32, see `choose`.
         """
-        rows, most, device = len(scores), 2 * beam, scores.device
-        width, first = (texts.column(rows, each).unsqueeze(1) for each in (Column.WIDTH, Column.FIRST))
-        values, tokens = scores.topk(min(most, scores.shape[1]), dim=1)
+        rows, most, device = len(values), 2 * beam, values.device
+        column = lambda of: texts.column(rows, of)  # noqa: E731
+        width, first = (column(each).unsqueeze(1) for each in (Column.WIDTH, Column.FIRST))
         totals = values - sums.unsqueeze(1) + texts.total[:rows].unsqueeze(1)
         rank = torch.arange(beam, device=device)
         members = (first + rank).clamp(max=rows - 1)
@@ -215,26 +222,38 @@ class Chooser:
         fills = own >= count[:, -1:]
         mine = able & (count == torch.where(fills, count[:, -1:], own + 1))
         taken = mine.long().argmax(1, keepdim=True)
+        pair = (2 * own + torch.arange(2, device=device)).clamp(0, best.shape[1] - 1)
+        told = torch.stack([each.gather(1, pair).float() for each in (token, source, best)])
+        position = column(Column.POSITION).clone()
+        going = (column(Column.GOING) != 0) & (position + 2 - column(Column.START) < column(Column.MOST))
+        moves = which & going
         total = torch.where(fills, -INF, best.gather(1, taken)).squeeze(1)
         texts.total[:rows] = torch.where(which, total, texts.total[:rows])
-        pair = (2 * own + torch.arange(2, device=device)).clamp(0, best.shape[1] - 1)
-        told = (
-            torch.stack([each.gather(1, pair).float() for each in (token, source, best)]).permute(2, 0, 1).flatten(0, 1)
-        )
-        return told, token.gather(1, taken).squeeze(1), (first + source.gather(1, taken)).squeeze(1).clamp(0, rows - 1)
+        token = token.gather(1, taken).squeeze(1)
+        source = (first + source.gather(1, taken)).squeeze(1).clamp(0, rows - 1)
+        # Its ancestors' positions are where they were written, the newest in the row that it continues.
+        here = torch.arange(texts.origin.shape[1], device=device) == position.unsqueeze(1)
+        origin = torch.where(here, source.unsqueeze(1), texts.origin[:rows][source])
+        texts.origin[:rows] = torch.where(moves.unsqueeze(1), origin, texts.origin[:rows])
+        before, last = column(Column.AFTER)[source], column(Column.LAST)[source]
+        is_time = token >= self.specials.timestamp_begin
+        new = {
+            Column.TOKEN: token,
+            Column.POSITION: position + 1,
+            Column.BEFORE: before,
+            Column.AFTER: is_time.long(),
+            Column.LAST: torch.where(is_time, token, last),
+        }
+        for of, value in new.items():
+            column(of).copy_(torch.where(moves, value, column(of)))
+        column(Column.GOING).copy_(torch.where(which, going, column(Column.GOING)))
+        return told.permute(2, 0, 1).flatten(0, 1)
 
-    def _move(self, texts: Texts, chosen: Tensor, source: Tensor | None, going: Tensor, reading: Tensor) -> None:
-        """Have rows that go on read what they chose, or the next of their prompt; `source`: the rows they continue."""
+    def _move(self, texts: Texts, chosen: Tensor, going: Tensor, reading: Tensor, which: Tensor) -> None:
+        """Have those rows that go on read what they chose, or the next of their prompt."""
         rows = len(chosen)
-        column = lambda which: texts.column(rows, which)  # noqa: E731
+        column = lambda of: texts.column(rows, of)  # noqa: E731
         position = column(Column.POSITION)
-        before, last = column(Column.AFTER), column(Column.LAST)
-        if source is not None:
-            # Its ancestors' positions are where they were written, the newest in the row that it continues.
-            here = torch.arange(texts.origin.shape[1], device=chosen.device) == position.unsqueeze(1)
-            origin = torch.where(here, source.unsqueeze(1), texts.origin[:rows][source])
-            texts.origin[:rows] = torch.where(going.unsqueeze(1), origin, texts.origin[:rows])
-            before, last = before[source], last[source]
         after = (position + 1 + len(Column)).clamp(max=texts.table.shape[1] - 1).unsqueeze(1)
         told = texts.table[:rows].gather(1, after).squeeze(1)
         token = torch.where(reading, told, chosen)
@@ -242,14 +261,13 @@ class Chooser:
         new = {
             Column.TOKEN: token,
             Column.POSITION: position + 1,
-            Column.BEFORE: torch.where(reading, 0, before),
+            Column.BEFORE: torch.where(reading, 0, column(Column.AFTER)),
             Column.AFTER: is_time.long(),
-            Column.LAST: torch.where(is_time, token, last),
+            Column.LAST: torch.where(is_time, token, column(Column.LAST)),
         }
-        old = {which: column(which).clone() for which in new}
-        for which, value in new.items():
-            column(which).copy_(torch.where(going, value, old[which]))
-        column(Column.GOING).copy_(going)
+        for of, value in new.items():
+            column(of).copy_(torch.where(going & which, value, column(of)))
+        column(Column.GOING).copy_(torch.where(which, going, column(Column.GOING)))
 
     def _sampled(self, scores: Tensor, texts: Texts) -> Tensor:
         """The likeliest tokens, or samples where the temperature is above 0: by noise that is a row's own."""

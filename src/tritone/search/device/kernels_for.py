@@ -21,6 +21,7 @@ from tritone.search.device.stateless import StatelessWeights
 LOGGER = logging.getLogger(__name__)
 ROWS, FRAMES, VOCAB, BEAM = 3, 16, 37, 4  # of the searches that are tried
 MANY_FRAMES = 700  # of greedy tokens, which a kernel looks at in parts
+OTHER_TOKENS = "its kernel for the next tokens of texts finds others than torch"
 DIM = 64  # of the network that whole searches are tried with
 
 
@@ -42,6 +43,15 @@ def attending_for(device: str) -> Any:
         return None
     with torch.cuda.device(device):
         return tried("attending_kernels", fault_of_attending, device, "what texts attend to is copied for each token")
+
+
+@cache
+def beams_for(device: str) -> Any:
+    """The same module if its kernel for tokens can be used where there are beams; otherwise as `kernels_for`."""
+    if attending_for(device) is None:
+        return None
+    with torch.cuda.device(device):
+        return tried("attending_kernels", fault_of_beams, device, "beams are chosen by torch's operators")
 
 
 @cache
@@ -177,6 +187,7 @@ def fault_of_attending(kernels: Any, device: str) -> str:
     def drawn(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=random).to(device)
 
+    norm = attending.Affine(drawn(heads * DIM), drawn(heads * DIM))
     qkv, query = drawn(ROWS, 3 * heads * DIM), drawn(ROWS, heads * DIM)
     own, audio = drawn(2, ROWS + 1, heads, context, DIM), drawn(2, ROWS, heads, MANY_FRAMES, DIM)
     origin = torch.full((ROWS, context), ROWS, device=device)  # a row that nobody writes to
@@ -189,19 +200,25 @@ def fault_of_attending(kernels: Any, device: str) -> str:
                     made.attend_text(qkv[:rows], *kept, origin, position[:rows]),
                     *kept,
                     made.attend_audio(query[:rows], *audio, window[:rows]),
+                    *made.added_norm(query[:rows], query[:rows] ** 2, norm),
+                    made.gelu(query[:rows].clone()),
                 )
                 for made, kept in both
             )
             if not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True)):
                 return "its kernels for attention of single tokens find something else than torch"
-        for sampled in (False, True):
-            if not _chooses_alike(kernels, device, sampled, random):
-                return "its kernel for the next tokens of texts finds others than torch"
-    return ""
+        return "" if _chooses_alike(kernels, device, 1) else OTHER_TOKENS
 
 
-def _chooses_alike(kernels: Any, device: str, sampled: bool, random: torch.Generator) -> bool:
+def fault_of_beams(kernels: Any, device: str) -> str:
+    """What the kernel for the next tokens finds otherwise than torch does where there are beams; empty if nothing."""
+    with torch.inference_mode():
+        return "" if _chooses_alike(kernels, device, 3) else OTHER_TOKENS
+
+
+def _chooses_alike(kernels: Any, device: str, beam: int) -> bool:
     """Whether the kernel for the next tokens takes those that torch takes, with all their numbers."""
+    random = torch.Generator().manual_seed(0)
     vocab, times, rows, place = 9000, 8000, 8, torch.device(device)
     specials = Specials(eot=7000, no_timestamps=7999, timestamp_begin=times, no_speech=7900, suppress_first=(3, 7000))
     chooser = Chooser(specials, vocab, place)
@@ -212,17 +229,24 @@ def _chooses_alike(kernels: Any, device: str, sampled: bool, random: torch.Gener
     numbers[:, Column.START], numbers[:, Column.MOST], numbers[:, Column.GOING] = 1 + each % 3, 9, 1
     numbers[:, Column.TIMES], numbers[:, Column.EARLY], numbers[:, Column.LAST] = each % 2, 50, -1
     numbers[:, Column.HEAT], numbers[:, Column.SEED], numbers[:, Column.FIRST] = each // 4 * 600_000, each << 40, each
+    if beam > 1:  # of the last rows, greedy and sampled ones before them
+        numbers[-beam:, Column.FIRST], numbers[-beam:, Column.WIDTH] = rows - beam, beam
+        numbers[-beam:, [Column.HEAT, Column.SEED]] = 0
+        numbers[-beam:, Column.START] = numbers[-1, Column.START]
     for texts in both:
         texts.begin(each.to(place), numbers.to(place), torch.zeros(rows, 16, dtype=torch.int64, device=place))
         texts.forbid(each.to(place), torch.arange(0, times, 7, device=place))
     for _ in range(10):
         logits = (3 * torch.randn(rows, vocab, generator=random)).to(place)
         logits[:, times:] += 2
-        expected = chooser.choose(logits, both[0], sampled=sampled, told=True)
-        found = kernels.choose(chooser, logits, both[1], sampled)
-        if not torch.equal(expected[0], found[0]) or not torch.equal(both[0].table, both[1].table):
+        expected = chooser.choose(logits, both[0], sampled=True, told=True, beam=beam)
+        found = kernels.choose(chooser, logits, both[1], sampled=True, beam=beam)
+        same = zip((expected[0], both[0].table, both[0].origin), (found[0], both[1].table, both[1].origin), strict=True)
+        if not all(torch.equal(a, b) for a, b in same):
             return False
         if not torch.allclose(expected[:4], found[:4], atol=1e-3):
+            return False
+        if not torch.allclose(expected[5:, -beam:], found[5:, -beam:], atol=1e-3):
             return False
     return True
 

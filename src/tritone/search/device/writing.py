@@ -38,17 +38,19 @@ class Writing:
         rows: int,
         aligned: int = 0,
         kernels: Any = None,
+        beam_kernels: Any = None,
     ) -> None:
         """Take the memory of so many windows and rows, and for times of words that of `aligned` tokens of each row.
 
         Args:
-            kernels: the module `attending_kernels`, where it can be used.
+            kernels, beam_kernels: the module `attending_kernels`, where it can be used, and where it can with beams.
         """
         self.network = network
         self.windows, self.rows, self.context = windows, rows, network.context
         self.caches = Caches(network, windows, rows)
         self.texts = Texts(rows, network.context, network.vocab, network.device)
-        self._chooser, self._kernels = Chooser(specials, network.vocab, network.device), kernels
+        self._chooser = Chooser(specials, network.vocab, network.device)
+        self._kernels, self._beam_kernels = kernels, beam_kernels
         heads = len(network.sizes.alignment_heads)
         narrow = torch.float16 if network.token_table.element_size() == 2 else torch.float32
         # The last token takes what prompts attend to.
@@ -84,8 +86,9 @@ class Writing:
             place = position - texts.column(rows, Column.QUIET)
             place = torch.where(place < 0, last, place.clamp(max=last))
             self._attention[torch.arange(rows, device=place.device), place] = scores
-        if self._kernels is not None and form.beam == 1:
-            found: Tensor = self._kernels.choose(self._chooser, logits, texts, form.sampled)
+        kernels = self._kernels if form.beam == 1 else self._beam_kernels
+        if kernels is not None:
+            found: Tensor = kernels.choose(self._chooser, logits, texts, sampled=form.sampled, beam=form.beam)
             return found
         return self._chooser.choose(logits, texts, sampled=form.sampled, told=form.told, beam=form.beam)
 
