@@ -604,6 +604,10 @@ def _beside(
     return rows
 
 
+def _compiled(found: Found, part: str) -> str:
+    return "compiled" if found.rows(part, "compiled ahead") else "recorded and not compiled"
+
+
 def _published_wenet(found: Found, folder: Path) -> str:
     rows = _beside(found, "published-wenet", published.WENET, ("of", "audio", "load"))
     columns = [
@@ -623,7 +627,8 @@ def _published_wenet(found: Found, folder: Path) -> str:
     ]
     told = (
         "WeNet's document: attention rescoring through Triton, onnxruntime in fp16 on one T4, AISHELL-2's U2++ (12 x "
-        "256) and WenetSpeech's conformer (12 x 512). Here: random weights of these sizes, torch in bf16, compiled."
+        "256) and WenetSpeech's conformer (12 x 512). Here: random weights of these sizes, torch in bf16, "
+        f"{_compiled(found, 'published-wenet')}."
     )
     return _page("published-wenet", told, Table("Beside WeNet's figures", columns, rows))
 
@@ -649,8 +654,8 @@ def _published_streams(found: Found, folder: Path) -> str:
     ]
     told = (
         "WeNet's document: AISHELL-2's U2++ (12 x 256), chunks of 640 ms, five chunks of the past, onnxruntime in fp16 "
-        "on one T4. Here: random weights of that size, torch in bf16, compiled. A stream sends a chunk of its 10 s as "
-        "soon as the one before is answered, as there; below, in real time."
+        f"on one T4. Here: random weights of that size, torch in bf16, {_compiled(found, part)}. A stream sends a chunk "
+        "of its 10 s as soon as the one before is answered, as there; below, in real time."
     )
     in_time = [dict(row) | {"search": SEARCHES[_plain(row["search"])]} for row in found.rows(part, "served")]
     paced = [row for row in in_time if row.get("paced", True)]
