@@ -507,7 +507,8 @@ class Engine:
         rows = [*rows, rows[-1]][: count + 1]
         before = len(job.prompt) - job.sot - 1  # tokens from the start token on that are read and write nothing
         late = self._device.attention([text.rows.start] * before + rows, len(window) // FRAMES_PER_STEP)
-        probabilities = np.exp(log_probs[:count]).astype(np.float32)
+        # A time is no plain token: what is told of it is no log-probability.
+        probabilities = np.exp(np.minimum(log_probs[:count], 0.0)).astype(np.float32)
         return replace(written, attention=Attention(lambda: late.array()[before:], probabilities))
 
     def _finish(self, text: _Text, written: Written, *, stop: bool = False) -> None:
