@@ -301,7 +301,7 @@ def random_model(dims: Dims, device: str) -> Any:
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     special = special_of(dims)
-    ends = {"pad_token_id": special.eot, "bos_token_id": special.eot, "eos_token_id": special.eot}
+    ends: dict[str, Any] = {"pad_token_id": special.eot, "bos_token_id": special.eot, "eos_token_id": special.eot}
     config = WhisperConfig(
         vocab_size=dims.vocab,
         num_mel_bins=dims.num_bins,
@@ -364,7 +364,7 @@ def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
     special = special_of(dims)
     random_model(dims, device).cpu().save_pretrained(folder / "model")
     pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][: special.eot]
-    added = {
+    added: dict[str, Any] = {
         "<|endoftext|>": special.eot,
         "<|startoftranscript|>": special.sot,
         "<|notimestamps|>": special.no_timestamps,
@@ -412,7 +412,9 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
             decoding=json.dumps(fixed | {"suppress": str(special_of(dims).eot)}),
         )
         build_repository([bundle], folder / "repository", options=options)
-        ports = {f"{name}_port": 18000 + place for place, name in enumerate(("http", "grpc", "metrics"))}
+        ports: dict[str, Any] = {
+            f"{name}_port": 18000 + place for place, name in enumerate(("http", "grpc", "metrics"))
+        }
         start = time.perf_counter()
         with (
             TritonServer(folder / "repository", ServerOptions(**ports, start_timeout_s=300), log=sys.stderr) as server,
