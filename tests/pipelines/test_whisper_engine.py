@@ -84,6 +84,16 @@ def test_it_writes_what_the_host_writes_whatever_is_asked_for(host: WhisperPipel
             assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_it_writes_what_it_writes_on_a_cpu(engine: WhisperPipeline) -> None:
+    waveforms, options = heard([*JOBS, *SAMPLED])
+    on_gpu = WhisperPipeline(engine.bundle, placement=replace(PLACEMENT, device="cuda"), on_device=True)
+    on_gpu.warm_up()
+    pairs = zip(on_gpu.transcribe(waveforms, options), engine.transcribe(waveforms, options), strict=True)
+    same = [tokens(found) == tokens(expected) for found, expected in pairs]
+    assert sum(same) >= len(same) - 1, "one may have two tokens that are as good as equally likely"
+
+
 def test_a_recording_gives_the_same_alone_and_in_company(engine: WhisperPipeline) -> None:
     waveforms, options = heard([*JOBS, *SAMPLED])
     together = engine.transcribe(waveforms, options)
