@@ -49,6 +49,9 @@ UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there w
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
 STUCK_S = 120.0  # of a step, after which those who wait get an error
 END_S = 10.0  # most time that the end of the process waits for a step
+# Of the texts that are there when windows in the encoder and before it are heard, as many as a step is worth while: the
+# encoder leaves little of a GPU to it, and a step of few rows takes nearly as long as one of many.
+STEP_SHARE = 0.6
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
 BEAMS = (1, 2, 5, 16)  # widths that steps are made for
@@ -421,6 +424,9 @@ class Engine:
         if last < 0 or len(self._steps) >= self._device.ahead:
             return False
         texts = {text for text in self._owners[: last + 1] if text is not None}
+        soon = sum(len(those) for _, those in self._calls) + min(len(self._waiting), len(self._slots))
+        if self._calls and len(texts) < STEP_SHARE * (len(texts) + soon):
+            return False
         width = max((len(text.rows) for text in texts if text.beam is not None), default=1)
         late = self._device.step(
             next(each for each in self._sizes if each > last),
