@@ -21,6 +21,8 @@ from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.repository import ModelOptions
+from tritone.repository.config import model_config
 from tritone.transcript import Transcript
 
 PLACEMENT = Placement(threads=1, runtime="torch")
@@ -212,6 +214,14 @@ def test_a_step_that_never_ends_and_a_beam_without_room_are_errors(
         [stuck] = few.run([engine.course(speech(0.5), PLAIN)])
     assert isinstance(stuck, OperatorError)
     assert "has not ended a step" in str(stuck)
+
+
+def test_a_served_model_has_one_process_on_each_gpu(host: WhisperPipeline) -> None:
+    def instances(**options: Any) -> int:
+        count: int = model_config("m", "offline", ModelOptions(**options), host.bundle).instance_group[0].count
+        return count
+
+    assert (instances(device="gpu"), instances(device="gpu", instances=3), instances()) == (1, 3, 1)
 
 
 def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:
