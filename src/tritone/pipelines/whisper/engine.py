@@ -29,7 +29,15 @@ from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
 from tritone.pipelines.whisper.course import Align, Course, Detect, Hear, Write
-from tritone.pipelines.whisper.reading import PLAIN_OUTPUTS, Done, History, Late, Waiting, Writing, aligned
+from tritone.pipelines.whisper.reading import (
+    PLAIN_OUTPUTS,
+    Done,
+    History,
+    Late,
+    RecordingUnderWay,
+    TextUnderWay,
+    aligned,
+)
 from tritone.runtime.graph import Array
 from tritone.search.device.choosing import HEAT, NO_LIMIT, Column
 from tritone.search.whisper.decoding import Beam, Job, Written
@@ -99,7 +107,7 @@ class Engine:
         )
         self.most_under_way = UNDER_WAY * device.windows
         self._lock = threading.Lock()
-        self._arrived: deque[Waiting] = deque()
+        self._arrived: deque[RecordingUnderWay] = deque()
         self._thread: threading.Thread | None = None
         self._is_over = False
         atexit.register(_end, weakref.ref(self))  # a thread that Python kills within C++ ends the process with an error
@@ -111,16 +119,16 @@ class Engine:
         device = self._device
         self._slots = [*range(device.windows)]
         self._free = bytearray(b"\1" * device.rows)
-        self._owners: list[Writing | None] = [None] * device.rows
+        self._owners: list[TextUnderWay | None] = [None] * device.rows
         self._barred: list[Sequence[int] | None] = [None] * device.rows
-        self._waiting: deque[Waiting] = deque()  # for a slot
-        self._texts: deque[Writing] = deque()  # for rows
-        self._ready: deque[tuple[Waiting, object]] = deque()  # for their next answer
-        self._calls: deque[tuple[Late, list[Waiting]]] = deque()
+        self._waiting: deque[RecordingUnderWay] = deque()  # for a slot
+        self._texts: deque[TextUnderWay] = deque()  # for rows
+        self._ready: deque[tuple[RecordingUnderWay, object]] = deque()  # for their next answer
+        self._calls: deque[tuple[Late, list[RecordingUnderWay]]] = deque()
         self._steps: deque[tuple[int, float, Late]] = deque()
         self._history = History(device, self._special)
         self._number = 0
-        self._recordings: dict[Waiting, None] = {}  # in the order in which they are looked at
+        self._recordings: dict[RecordingUnderWay, None] = {}  # in the order in which they are looked at
         self._looked = self._counted = time.perf_counter()
 
     def warm_up(self) -> None:
@@ -155,7 +163,7 @@ class Engine:
             given_up: whether nobody waits for it any more; asked now and then.
         """
         with self._lock:
-            self._arrived.append(Waiting(course, done, given_up))
+            self._arrived.append(RecordingUnderWay(course, done, given_up))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
                 self._thread.start()
@@ -202,7 +210,7 @@ class Engine:
             self._answer(*self._ready.popleft())
         return began
 
-    def _answer(self, recording: Waiting, answer: object) -> None:
+    def _answer(self, recording: RecordingUnderWay, answer: object) -> None:
         if recording not in self._recordings:
             return  # given up meanwhile
         try:
@@ -225,15 +233,15 @@ class Engine:
                 recording.window = ask.features
                 self._waiting.append(recording)
             elif isinstance(ask, Write):
-                recording.text = Writing(recording, ask.job, lambda written: written)
+                recording.text = TextUnderWay(recording, ask.job, lambda written: written)
                 self._texts.append(recording.text)
             else:
                 assert isinstance(ask, Detect)
                 job = Job(prompt=[self._special.sot], sot=0, rules=self._rules_of_languages, max_tokens=1)
-                recording.text = Writing(recording, job, lambda written: self._codes[written.tokens[0]])
+                recording.text = TextUnderWay(recording, job, lambda written: self._codes[written.tokens[0]])
                 self._texts.append(recording.text)
 
-    def _close(self, recording: Waiting, result: Transcript | TritoneError) -> None:
+    def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
         self._recordings.pop(recording, None)
         recording.course.close()
         try:
@@ -241,7 +249,7 @@ class Engine:
         except Exception:
             LOGGER.exception("an answer could not be sent")
 
-    def _leave(self, recording: Waiting) -> None:
+    def _leave(self, recording: RecordingUnderWay) -> None:
         """Free the slot of the recording's window."""
         if recording.slot is None:
             return
@@ -269,7 +277,7 @@ class Engine:
                 self._drop(recording)
         return False
 
-    def _drop(self, recording: Waiting) -> None:
+    def _drop(self, recording: RecordingUnderWay) -> None:
         if any(recording in those for _, those in self._calls):
             return  # its window is being encoded; next time
         if recording in self._waiting:
@@ -306,7 +314,7 @@ class Engine:
 
     def _begin(self) -> bool:
         """Give rows to texts that wait, in their order."""
-        chosen: list[Writing] = []
+        chosen: list[TextUnderWay] = []
         while self._texts:
             width = self._texts[0].job.width
             if (row := self._free.find(b"\1" * width)) < 0:
@@ -322,7 +330,7 @@ class Engine:
             self._put(chosen)
         return bool(chosen)
 
-    def _put(self, texts: Sequence[Writing]) -> None:
+    def _put(self, texts: Sequence[TextUnderWay]) -> None:
         rows = [row for text in texts for row in text.rows]
         numbers = np.zeros((len(rows), self._device.columns + self._device.context), np.int64)
         origin = np.repeat(np.array(rows, np.int64)[:, None], self._device.context, axis=1)
@@ -342,7 +350,7 @@ class Engine:
         self._device.begin(rows, numbers, origin)
         self._read_before([text for text in texts if text.job.sot >= READ_FROM])
 
-    def _fill(self, numbers: npt.NDArray[np.int64], text: Writing, row: int) -> None:
+    def _fill(self, numbers: npt.NDArray[np.int64], text: TextUnderWay, row: int) -> None:
         job, rules = text.job, text.job.rules
         at = job.sot if job.sot >= READ_FROM else 0
         seed = np.random.SeedSequence([*job.seed, row - text.rows.start]) if job.temperature else None
@@ -366,7 +374,7 @@ class Engine:
             numbers[column] = value
         numbers[len(Column) : len(Column) + len(job.prompt)] = job.prompt
 
-    def _read_before(self, texts: Sequence[Writing]) -> None:
+    def _read_before(self, texts: Sequence[TextUnderWay]) -> None:
         """Read what stands before the start tokens, of texts of about one length together."""
         left = sorted(texts, key=lambda text: -text.job.sot)
         while left:
@@ -422,12 +430,12 @@ class Engine:
             raise OperatorError(f"the device has not ended a step of texts for {STUCK_S:g} s")
         return began
 
-    def _finish(self, text: Writing, written: Written, *, stop: bool = False) -> None:
+    def _finish(self, text: TextUnderWay, written: Written, *, stop: bool = False) -> None:
         self._release(text, stop=stop)
         text.recording.text = None
         self._ready.append((text.recording, text.answer(written)))
 
-    def _release(self, text: Writing, *, stop: bool) -> None:
+    def _release(self, text: TextUnderWay, *, stop: bool) -> None:
         """Free the rows of a text; `stop`: they have not ended by themselves."""
         rows = text.rows
         if stop and rows:

@@ -44,7 +44,7 @@ class Attending(Protocol):
 
 
 @dataclass(eq=False)
-class Waiting:
+class RecordingUnderWay:
     """A recording under way: its course, who waits for it, and the slot of its window."""
 
     course: Course
@@ -52,14 +52,14 @@ class Waiting:
     given_up: Callable[[], bool]
     window: Any = None  # features (frames, bins), on the host or on the device
     slot: int | None = None
-    text: "Writing | None" = None
+    text: "TextUnderWay | None" = None
 
 
 @dataclass(eq=False)
-class Writing:
+class TextUnderWay:
     """A text under way or waiting: what is to be written, its rows, and the first step that they are in."""
 
-    recording: Waiting
+    recording: RecordingUnderWay
     job: Job
     answer: Callable[[Written], object]
     rows: range = range(0)
@@ -81,7 +81,7 @@ class History:
         """Keep the outputs of a step, (outputs, rows)."""
         self._kept[number % len(self._kept), : len(found), : found.shape[1]] = found
 
-    def follow(self, text: Writing, number: int, found: Array) -> Written | None:
+    def follow(self, text: TextUnderWay, number: int, found: Array) -> Written | None:
         """Take the likeliest continuations of a beam of a step; returns the best text once it is over."""
         beam, rows = text.beam, text.rows
         if beam is None or found[0, rows.start] < 0:
@@ -95,7 +95,7 @@ class History:
         sources = [rows.start + source for source, _ in steps]
         return self._with_attention(text, written, sources, np.diff(totals))
 
-    def samples(self, text: Writing) -> Written:
+    def samples(self, text: TextUnderWay) -> Written:
         """The likeliest of a text's rows."""
         found: list[tuple[Written, int, int]] = []
         for row, last in text.ends.items():
@@ -114,18 +114,18 @@ class History:
         plain = self._kept[lines[self._kept[lines, 0, row] >= 0], 4, row]
         return self._with_attention(text, best, [row] * (len(best.tokens) + 1), plain)
 
-    def _lines(self, text: Writing, last: int) -> npt.NDArray[np.int64]:
+    def _lines(self, text: TextUnderWay, last: int) -> npt.NDArray[np.int64]:
         """Where the history of a text's steps is."""
         return np.arange(text.first, last + 1) % len(self._kept)
 
-    def _silence(self, text: Writing, row: int, last: int) -> float:
+    def _silence(self, text: TextUnderWay, row: int, last: int) -> float:
         """The probability of silence, which one of the steps has told."""
         if text.job.no_speech is None:
             return 0.0
         return float(self._kept[self._lines(text, last), 2, row].sum())
 
     def _with_attention(
-        self, text: Writing, written: Written, rows: Sequence[int], log_probs: npt.NDArray[Any]
+        self, text: TextUnderWay, written: Written, rows: Sequence[int], log_probs: npt.NDArray[Any]
     ) -> Written:
         """The same with what was kept; `rows`: in which each token, and perhaps the end, was written."""
         job, window, count = text.job, text.recording.window, len(written.tokens)
