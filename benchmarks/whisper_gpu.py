@@ -1,7 +1,7 @@
 """Whisper's engine on a GPU: right on a small model, then as fast as it is beside transformers, with random weights.
 
     python -m benchmarks.whisper_gpu --out results
-    python -m benchmarks.whisper_gpu --out results --parts check,engine --size large-v3 --compile
+    python -m benchmarks.whisper_gpu --out results --parts check,engine --size large-v3
 
 Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
 a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
@@ -119,12 +119,12 @@ def state_of(dims: Dims, device: str, dtype: torch.dtype) -> tuple[dict[str, Any
     return encoder, decoder
 
 
-def opened(dims: Dims, device: str, dtype: torch.dtype, *, compiled: bool = False) -> tuple[Engine, OnDevice, Model]:
+def opened(dims: Dims, device: str, dtype: torch.dtype) -> tuple[Engine, OnDevice, Model]:
     """The engine of a random model."""
     special, steps = special_of(dims), Steps(device, priority=-1)
     sizes = Sizes(encoder_heads=dims.audio_heads, heads=dims.text_heads, alignment_heads=special.alignment_heads)
     kernels = kernels_of(steps, special)
-    network = Network(*state_of(dims, device, dtype), sizes, attending=kernels, compiled=compiled)
+    network = Network(*state_of(dims, device, dtype), sizes, attending=kernels)
     free = steps.free_bytes()
     windows, rows = (8, 24) if free is None else fitting(network, free)
     on_device = OnDevice(network, special, steps, dims.num_bins, windows=windows, rows=rows, kernels=kernels)
@@ -301,7 +301,7 @@ def random_model(dims: Dims, device: str) -> Any:
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     special = special_of(dims)
-    ends = {"pad_token_id": special.eot, "bos_token_id": special.eot, "eos_token_id": special.eot}
+    ends: dict[str, Any] = {"pad_token_id": special.eot, "bos_token_id": special.eot, "eos_token_id": special.eot}
     config = WhisperConfig(
         vocab_size=dims.vocab,
         num_mel_bins=dims.num_bins,
@@ -364,7 +364,7 @@ def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
     special = special_of(dims)
     random_model(dims, device).cpu().save_pretrained(folder / "model")
     pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][: special.eot]
-    added = {
+    added: dict[str, Any] = {
         "<|endoftext|>": special.eot,
         "<|startoftranscript|>": special.sot,
         "<|notimestamps|>": special.no_timestamps,
@@ -412,7 +412,9 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
             decoding=json.dumps(fixed | {"suppress": str(special_of(dims).eot)}),
         )
         build_repository([bundle], folder / "repository", options=options)
-        ports = {f"{name}_port": 18000 + place for place, name in enumerate(("http", "grpc", "metrics"))}
+        ports: dict[str, Any] = {
+            f"{name}_port": 18000 + place for place, name in enumerate(("http", "grpc", "metrics"))
+        }
         start = time.perf_counter()
         with (
             TritonServer(folder / "repository", ServerOptions(**ports, start_timeout_s=300), log=sys.stderr) as server,
@@ -439,21 +441,18 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
     return found
 
 
-def measure(
-    arguments: argparse.Namespace, dims: Dims, parts: Collection[str], keep: Callable[..., Any], *, compiled: bool
-) -> None:
+def measure(arguments: argparse.Namespace, dims: Dims, parts: Collection[str], keep: Callable[..., Any]) -> None:
     """The parts of one engine."""
-    label = "compiled" if compiled else "recorded"
-    made = keep(f"{label}: opened", lambda: opened(dims, arguments.device, torch.bfloat16, compiled=compiled))
+    made = keep("opened", lambda: opened(dims, arguments.device, torch.bfloat16))
     if made is None:
         return
     engine, device, model = made
-    keep(f"{label}: warm-up", engine.warm_up)
-    keep(f"{label}: memory", lambda: {"reserved_gb": round(torch.cuda.memory_reserved() / 1e9, 1)})
+    keep("warm-up", engine.warm_up)
+    keep("memory", lambda: {"reserved_gb": round(torch.cuda.memory_reserved() / 1e9, 1)})
     if "step" in parts:
-        keep(f"{label}: step", lambda: step(engine, device, dims))
+        keep("step", lambda: step(engine, device, dims))
     if "engine" in parts:
-        keep(f"{label}: engine", lambda: in_process(engine, model, dims))
+        keep("engine", lambda: in_process(engine, model, dims))
 
 
 def main() -> None:
@@ -462,14 +461,13 @@ def main() -> None:
     parser.add_argument("--parts", default="check,step,engine,transformers")
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compile", action="store_true", help="compile what is between attention")
     parser.add_argument("--windows", type=int, default=32, help="of transformers")
     parser.add_argument("--small", action="store_true", help="few requests to the server, to try that it works")
     arguments = parser.parse_args()
     arguments.served = [(PROCESSES, 1)] if arguments.small else [(64, 240), (128, 240)]
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
-    told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__, "compile": arguments.compile}
+    told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__}
     told["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
 
     def keep(name: str, function: Callable[[], Any]) -> Any:
@@ -489,15 +487,12 @@ def main() -> None:
         keep("check", lambda: check(arguments))
     if {"step", "engine"} & set(parts):
         with freed():
-            measure(arguments, dims, parts, keep, compiled=False)
+            measure(arguments, dims, parts, keep)
     if "transformers" in parts:
         with freed():
             keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
     if "served" in parts:
         keep("served", lambda: served(arguments, dims))
-    if arguments.compile:
-        with freed():
-            measure(arguments, dims, parts, keep, compiled=True)
 
 
 if __name__ == "__main__":

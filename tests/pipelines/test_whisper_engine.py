@@ -21,6 +21,8 @@ from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.repository import ModelOptions
+from tritone.repository.config import model_config
 from tritone.transcript import Transcript
 
 PLACEMENT = Placement(threads=1, runtime="torch")
@@ -82,6 +84,16 @@ def test_it_writes_what_the_host_writes_whatever_is_asked_for(host: WhisperPipel
             assert (one.start_s, one.end_s) == (other.start_s, other.end_s)
             assert one.avg_log_prob == pytest.approx(other.avg_log_prob, abs=1e-4)
             assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_it_writes_what_it_writes_on_a_cpu(engine: WhisperPipeline) -> None:
+    waveforms, options = heard([*JOBS, *SAMPLED])
+    on_gpu = WhisperPipeline(engine.bundle, placement=replace(PLACEMENT, device="cuda"), on_device=True)
+    on_gpu.warm_up()
+    pairs = zip(on_gpu.transcribe(waveforms, options), engine.transcribe(waveforms, options), strict=True)
+    same = [tokens(found) == tokens(expected) for found, expected in pairs]
+    assert sum(same) >= len(same) - 1, "one may have two tokens that are as good as equally likely"
 
 
 def test_a_recording_gives_the_same_alone_and_in_company(engine: WhisperPipeline) -> None:
@@ -202,6 +214,14 @@ def test_a_step_that_never_ends_and_a_beam_without_room_are_errors(
         [stuck] = few.run([engine.course(speech(0.5), PLAIN)])
     assert isinstance(stuck, OperatorError)
     assert "has not ended a step" in str(stuck)
+
+
+def test_a_served_model_has_one_process_on_each_gpu(host: WhisperPipeline) -> None:
+    def instances(**options: Any) -> int:
+        count: int = model_config("m", "offline", ModelOptions(**options), host.bundle).instance_group[0].count
+        return count
+
+    assert (instances(device="gpu"), instances(device="gpu", instances=3), instances()) == (1, 3, 1)
 
 
 def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:

@@ -73,10 +73,8 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     if options.decoding and kind.options is not DecodingOptions:
         raise BundleError(f"{bundle.path} is {kind.noun}, and --decoding is for Whisper models; leave it out.")
     if (special := bundle.manifest.whisper) is not None:
-        if options.compile and not any(each.runtime == "torch" for each in bundle.artifacts("decoder")):
-            raise BundleError(
-                f"{bundle.path} is {kind.noun} without programs of torch, which nothing compiles; leave out --compile."
-            )
+        if options.compile:
+            raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
         try:
             check_options(read_decoding(options.decoding), special, len(bundle.vocabulary))
         except InputError as error:

@@ -61,7 +61,7 @@ def open_device(
     kernels = kernels_of(steps, special)
     sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
     try:
-        network = Network(encoder, decoder, sizes, attending=kernels, compiled=placement.compile is not None)
+        network = Network(encoder, decoder, sizes, attending=kernels)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()

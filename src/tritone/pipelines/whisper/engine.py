@@ -17,7 +17,6 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -29,12 +28,19 @@ from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
-from tritone.pipelines.whisper.course import Align, Aligned, Course, Detect, Hear, Write
-from tritone.pipelines.whisper.windows import FRAMES_PER_STEP
+from tritone.pipelines.whisper.course import Align, Course, Detect, Hear, Write
+from tritone.pipelines.whisper.reading import (
+    PLAIN_OUTPUTS,
+    Done,
+    History,
+    Late,
+    RecordingUnderWay,
+    TextUnderWay,
+    aligned,
+)
 from tritone.runtime.graph import Array
 from tritone.search.device.choosing import HEAT, NO_LIMIT, Column
-from tritone.search.whisper.alignment import starts_in
-from tritone.search.whisper.decoding import Attention, Beam, Job, Written, likeliest
+from tritone.search.whisper.decoding import Beam, Job, Written
 from tritone.search.whisper.rules import Rules
 from tritone.transcript import Transcript
 
@@ -44,25 +50,16 @@ CALLS = 2  # of the encoder under way: while one is computed the next waits for 
 READ_FROM = 5  # tokens before the start token: fewer are read step by step
 READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
-PLAIN_OUTPUTS = 5  # of a step and row; with beams there are more
 UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
 STUCK_S = 120.0  # of a step, after which those who wait get an error
 END_S = 10.0  # most time that the end of the process waits for a step
+# Of the texts that are there when windows in the encoder and before it are heard, as many as a step is worth while: the
+# encoder leaves little of a GPU to it, and a step of few rows takes nearly as long as one of many.
+STEP_SHARE = 0.6
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
 BEAMS = (1, 2, 5, 16)  # widths that steps are made for
-
-Done = Callable[[Transcript | TritoneError], None]
-
-
-class Late(Protocol):
-    """What is on its way from the device, see `runtime.torch.steps.Late`."""
-
-    @property
-    def is_there(self) -> bool: ...
-
-    def array(self) -> Array: ...
 
 
 class Device(Protocol):
@@ -93,32 +90,6 @@ class Device(Protocol):
     def attention(self, rows: Sequence[int], positions: int) -> Late: ...
 
 
-@dataclass(eq=False)
-class _Recording:
-    """A recording under way: its course, who waits for it, and the slot of its window."""
-
-    course: Course
-    done: Done
-    given_up: Callable[[], bool]
-    window: Any = None  # features (frames, bins), on the host or on the device
-    slot: int | None = None
-    text: "_Text | None" = None
-
-
-@dataclass(eq=False)
-class _Text:
-    """A text under way or waiting: what is to be written, its rows, and the first step that they are in."""
-
-    recording: _Recording
-    job: Job
-    answer: Callable[[Written], object]
-    rows: range = range(0)
-    first: int = 0
-    left: int = 0  # rows that have not ended
-    ends: dict[int, int] = field(default_factory=dict)  # rows to their last steps
-    beam: Beam | None = None
-
-
 class Engine:
     """Answers what courses ask, with the search on the device. May be used from several threads."""
 
@@ -136,7 +107,7 @@ class Engine:
         )
         self.most_under_way = UNDER_WAY * device.windows
         self._lock = threading.Lock()
-        self._arrived: deque[_Recording] = deque()
+        self._arrived: deque[RecordingUnderWay] = deque()
         self._thread: threading.Thread | None = None
         self._is_over = False
         atexit.register(_end, weakref.ref(self))  # a thread that Python kills within C++ ends the process with an error
@@ -148,16 +119,16 @@ class Engine:
         device = self._device
         self._slots = [*range(device.windows)]
         self._free = bytearray(b"\1" * device.rows)
-        self._owners: list[_Text | None] = [None] * device.rows
+        self._owners: list[TextUnderWay | None] = [None] * device.rows
         self._barred: list[Sequence[int] | None] = [None] * device.rows
-        self._waiting: deque[_Recording] = deque()  # for a slot
-        self._texts: deque[_Text] = deque()  # for rows
-        self._ready: deque[tuple[_Recording, object]] = deque()  # for their next answer
-        self._calls: deque[tuple[Late, list[_Recording]]] = deque()
+        self._waiting: deque[RecordingUnderWay] = deque()  # for a slot
+        self._texts: deque[TextUnderWay] = deque()  # for rows
+        self._ready: deque[tuple[RecordingUnderWay, object]] = deque()  # for their next answer
+        self._calls: deque[tuple[Late, list[RecordingUnderWay]]] = deque()
         self._steps: deque[tuple[int, float, Late]] = deque()
-        self._history = np.zeros((device.context + 4 * device.ahead, 11, device.rows), np.float32)
+        self._history = History(device, self._special)
         self._number = 0
-        self._recordings: dict[_Recording, None] = {}  # in the order in which they are looked at
+        self._recordings: dict[RecordingUnderWay, None] = {}  # in the order in which they are looked at
         self._looked = self._counted = time.perf_counter()
 
     def warm_up(self) -> None:
@@ -192,7 +163,7 @@ class Engine:
             given_up: whether nobody waits for it any more; asked now and then.
         """
         with self._lock:
-            self._arrived.append(_Recording(course, done, given_up))
+            self._arrived.append(RecordingUnderWay(course, done, given_up))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
                 self._thread.start()
@@ -239,13 +210,13 @@ class Engine:
             self._answer(*self._ready.popleft())
         return began
 
-    def _answer(self, recording: _Recording, answer: object) -> None:
+    def _answer(self, recording: RecordingUnderWay, answer: object) -> None:
         if recording not in self._recordings:
             return  # given up meanwhile
         try:
             ask = recording.course.send(answer)
             while isinstance(ask, Align):
-                ask = recording.course.send(self._aligned(ask))
+                ask = recording.course.send(aligned(ask))
             if isinstance(ask, Write) and ask.job.width > self._device.rows:
                 raise InputError(
                     f"{ask.job.width} texts were asked for together; there is room for {self._device.rows}"
@@ -262,15 +233,15 @@ class Engine:
                 recording.window = ask.features
                 self._waiting.append(recording)
             elif isinstance(ask, Write):
-                recording.text = _Text(recording, ask.job, lambda written: written)
+                recording.text = TextUnderWay(recording, ask.job, lambda written: written)
                 self._texts.append(recording.text)
             else:
                 assert isinstance(ask, Detect)
                 job = Job(prompt=[self._special.sot], sot=0, rules=self._rules_of_languages, max_tokens=1)
-                recording.text = _Text(recording, job, lambda written: self._codes[written.tokens[0]])
+                recording.text = TextUnderWay(recording, job, lambda written: self._codes[written.tokens[0]])
                 self._texts.append(recording.text)
 
-    def _close(self, recording: _Recording, result: Transcript | TritoneError) -> None:
+    def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
         self._recordings.pop(recording, None)
         recording.course.close()
         try:
@@ -278,7 +249,7 @@ class Engine:
         except Exception:
             LOGGER.exception("an answer could not be sent")
 
-    def _leave(self, recording: _Recording) -> None:
+    def _leave(self, recording: RecordingUnderWay) -> None:
         """Free the slot of the recording's window."""
         if recording.slot is None:
             return
@@ -306,7 +277,7 @@ class Engine:
                 self._drop(recording)
         return False
 
-    def _drop(self, recording: _Recording) -> None:
+    def _drop(self, recording: RecordingUnderWay) -> None:
         if any(recording in those for _, those in self._calls):
             return  # its window is being encoded; next time
         if recording in self._waiting:
@@ -343,7 +314,7 @@ class Engine:
 
     def _begin(self) -> bool:
         """Give rows to texts that wait, in their order."""
-        chosen: list[_Text] = []
+        chosen: list[TextUnderWay] = []
         while self._texts:
             width = self._texts[0].job.width
             if (row := self._free.find(b"\1" * width)) < 0:
@@ -359,7 +330,7 @@ class Engine:
             self._put(chosen)
         return bool(chosen)
 
-    def _put(self, texts: Sequence[_Text]) -> None:
+    def _put(self, texts: Sequence[TextUnderWay]) -> None:
         rows = [row for text in texts for row in text.rows]
         numbers = np.zeros((len(rows), self._device.columns + self._device.context), np.int64)
         origin = np.repeat(np.array(rows, np.int64)[:, None], self._device.context, axis=1)
@@ -379,7 +350,7 @@ class Engine:
         self._device.begin(rows, numbers, origin)
         self._read_before([text for text in texts if text.job.sot >= READ_FROM])
 
-    def _fill(self, numbers: npt.NDArray[np.int64], text: _Text, row: int) -> None:
+    def _fill(self, numbers: npt.NDArray[np.int64], text: TextUnderWay, row: int) -> None:
         job, rules = text.job, text.job.rules
         at = job.sot if job.sot >= READ_FROM else 0
         seed = np.random.SeedSequence([*job.seed, row - text.rows.start]) if job.temperature else None
@@ -403,7 +374,7 @@ class Engine:
             numbers[column] = value
         numbers[len(Column) : len(Column) + len(job.prompt)] = job.prompt
 
-    def _read_before(self, texts: Sequence[_Text]) -> None:
+    def _read_before(self, texts: Sequence[TextUnderWay]) -> None:
         """Read what stands before the start tokens, of texts of about one length together."""
         left = sorted(texts, key=lambda text: -text.job.sot)
         while left:
@@ -421,6 +392,9 @@ class Engine:
         if last < 0 or len(self._steps) >= self._device.ahead:
             return False
         texts = {text for text in self._owners[: last + 1] if text is not None}
+        soon = sum(len(those) for _, those in self._calls) + min(len(self._waiting), len(self._slots))
+        if self._calls and len(texts) < STEP_SHARE * (len(texts) + soon):
+            return False
         width = max((len(text.rows) for text in texts if text.beam is not None), default=1)
         late = self._device.step(
             next(each for each in self._sizes if each > last),
@@ -438,84 +412,30 @@ class Engine:
         while self._steps and self._steps[0][2].is_there:
             number, _, late = self._steps.popleft()
             found = late.array()
-            self._history[number % len(self._history), : len(found), : found.shape[1]] = found
+            self._history.keep(number, found)
             for row in np.flatnonzero(found[3]).tolist():
                 text = self._owners[row]
                 if text is not None and text.first <= number and text.beam is None:
                     text.ends[row] = number
                     text.left -= 1
                     if not text.left:
-                        self._finish(text, self._samples(text))
+                        self._finish(text, self._history.samples(text))
             if len(found) > PLAIN_OUTPUTS:
                 beams = {text for text in self._owners if text is not None and text.beam is not None}
                 for text in [text for text in beams if text.first <= number]:
-                    self._follow(text, number, found)
+                    if (written := self._history.follow(text, number, found)) is not None:
+                        self._finish(text, written, stop=True)
             began = True
         if self._steps and time.monotonic() - self._steps[0][1] > STUCK_S:
             raise OperatorError(f"the device has not ended a step of texts for {STUCK_S:g} s")
         return began
 
-    def _follow(self, text: _Text, number: int, found: Array) -> None:
-        """Take the likeliest continuations of a beam."""
-        beam, rows = text.beam, text.rows
-        if beam is None or found[0, rows.start] < 0:
-            return  # its prompt is being read
-        told = found[PLAIN_OUTPUTS:, rows.start : rows.stop].reshape(2, 3, len(rows)).transpose(2, 0, 1).reshape(-1, 3)
-        beam.take((int(source), int(token), float(total)) for token, source, total in told.tolist())
-        if beam.is_over:
-            written, steps = beam.written(self._silence(text, rows.start, number)), beam.best.steps
-            totals = [0.0, *(total for _, total in steps)]
-            sources = [rows.start + source for source, _ in steps]
-            self._finish(text, self._with_attention(text, written, sources, np.diff(totals)), stop=True)
-
-    def _samples(self, text: _Text) -> Written:
-        """The likeliest of a text's rows."""
-        found: list[tuple[Written, int, int]] = []
-        for row, last in text.ends.items():
-            lines = self._lines(text, last)
-            said = self._history[lines, 0, row]
-            chosen = lines[said >= 0]
-            tokens = [int(token) for token in said[said >= 0].tolist()]
-            if tokens and tokens[-1] == self._special.eot:
-                tokens.pop()
-            log_prob = float(self._history[chosen, 1, row].sum(dtype=np.float64))
-            silence = self._silence(text, row, last)
-            found.append((Written(tokens=tuple(tokens), log_prob=log_prob, no_speech_prob=silence), row, last))
-        best = likeliest([written for written, _, _ in found])
-        row, last = next((row, last) for written, row, last in found if written is best)
-        lines = self._lines(text, last)
-        plain = self._history[lines[self._history[lines, 0, row] >= 0], 4, row]
-        return self._with_attention(text, best, [row] * (len(best.tokens) + 1), plain)
-
-    def _lines(self, text: _Text, last: int) -> npt.NDArray[np.int64]:
-        """Where the history of a text's steps is."""
-        return np.arange(text.first, last + 1) % len(self._history)
-
-    def _silence(self, text: _Text, row: int, last: int) -> float:
-        """The probability of silence, which one of the steps has told."""
-        if text.job.no_speech is None:
-            return 0.0
-        return float(self._history[self._lines(text, last), 2, row].sum())
-
-    def _with_attention(
-        self, text: _Text, written: Written, rows: Sequence[int], log_probs: npt.NDArray[Any]
-    ) -> Written:
-        """The same with what was kept; `rows`: in which each token, and perhaps the end, was written."""
-        job, window, count = text.job, text.recording.window, len(written.tokens)
-        if not job.keeps_attention or window is None or not count:
-            return written
-        rows = [*rows, rows[-1]][: count + 1]
-        before = len(job.prompt) - job.sot - 1  # tokens from the start token on that are read and write nothing
-        late = self._device.attention([text.rows.start] * before + rows, len(window) // FRAMES_PER_STEP)
-        probabilities = np.exp(log_probs[:count]).astype(np.float32)
-        return replace(written, attention=Attention(lambda: late.array()[before:], probabilities))
-
-    def _finish(self, text: _Text, written: Written, *, stop: bool = False) -> None:
+    def _finish(self, text: TextUnderWay, written: Written, *, stop: bool = False) -> None:
         self._release(text, stop=stop)
         text.recording.text = None
         self._ready.append((text.recording, text.answer(written)))
 
-    def _release(self, text: _Text, *, stop: bool) -> None:
+    def _release(self, text: TextUnderWay, *, stop: bool) -> None:
         """Free the rows of a text; `stop`: they have not ended by themselves."""
         rows = text.rows
         if stop and rows:
@@ -523,13 +443,6 @@ class Engine:
         self._free[rows.start : rows.stop] = b"\1" * len(rows)
         self._owners[rows.start : rows.stop] = [None] * len(rows)
         text.rows = range(0)
-
-    def _aligned(self, ask: Align) -> Aligned:
-        kept = ask.written.attention
-        assert kept is not None
-        places = [*ask.places, ask.places[-1] + 1]
-        starts = starts_in(kept.matrix()[places, : ask.positions])
-        return Aligned(starts, kept.probabilities[list(ask.places)])
 
 
 def _end(engine: "weakref.ref[Engine]") -> None:

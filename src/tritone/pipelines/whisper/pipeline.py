@@ -77,6 +77,8 @@ class WhisperPipeline:
         """
         if bundle.manifest.whisper is None:
             raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
+        if placement.compile:
+            raise OperatorError(f"{bundle.path} is a Whisper model, which nothing compiles; leave out compile.")
         self.bundle = bundle
         self.special: Whisper = bundle.manifest.whisper
         self.sample_rate = bundle.manifest.sample_rate
@@ -111,11 +113,6 @@ class WhisperPipeline:
             if on_device:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
-        if placement.compile:
-            raise OperatorError(
-                f"{self.bundle.path} is a Whisper model, of which only programs of torch on a GPU are compiled; leave "
-                "out compile."
-            )
         network = Network(self.bundle, placement, self.special)
         return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
 

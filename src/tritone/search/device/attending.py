@@ -8,7 +8,7 @@ row each position of a text is, so that texts that go on from another one need n
 openai/whisper whisper/model.py, with its names of tensors; other decoders that attend differ in their weights' names.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -48,13 +48,6 @@ class DecoderLayer(NamedTuple):
     wide_norm: Affine
     wide: Affine
     narrow: Affine
-
-
-class Small(NamedTuple):
-    """What is done between products, see `Plain`."""
-
-    added_norm: Callable[[Tensor, Tensor, Affine], tuple[Tensor, Tensor]]
-    gelu: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +131,11 @@ class Network:
         sizes: Sizes,
         *,
         attending: Attending | None = None,
-        compiled: bool = False,
     ) -> None:
         """Take the tensors of the two graphs of a bundle, on their device, all of one type.
 
         Args:
-            attending: attention of single tokens; by default that of torch's operators.
-            compiled: whether what is between attention is compiled when it is first called, and for each number of
-                windows; that takes a minute or so.
+            attending: what is not done by torch's operators; the module `attending_kernels`, where it can be used.
 
         Raises:
             KeyError: a tensor is missing.
@@ -169,11 +159,6 @@ class Network:
         head = decoder.get("decoder.head.weight", self.token_table)
         self._head = F.pad(head, (0, 0, 0, -self.vocab % VOCAB_MULTIPLE))
         self.device = self.token_table.device
-        # The compiler fuses torch's operators itself.
-        self._small = Small(*((_added_norm, F.gelu) if compiled else (self.attending.added_norm, self.attending.gelu)))
-        self._encode: Any = torch.compile(_encode, dynamic=False) if compiled else _encode
-        faster: Callable[[Any], Any] = torch.compile if compiled else _as_it_is
-        self._between, self._after = faster(_between), faster(_after)
 
     def hear(self, features: Tensor, slots: Tensor, caches: Caches) -> None:
         """Write what the decoder attends to of windows.
@@ -190,7 +175,7 @@ class Network:
         y = _norm(x, self.encoder[0].own_norm)
         for index, layer in enumerate(self.encoder, 1):
             then = self.encoder[index].own_norm if index < len(self.encoder) else self._encoder_norm
-            x, y = self._encode(x, y, layer, then, self.sizes.encoder_heads, self._small)
+            x, y = _encode(x, y, layer, then, self.sizes.encoder_heads, self.attending)
         for index, into in enumerate(self.decoder):
             for product, cache in ((into.audio_key, caches.audio_keys), (into.audio_value, caches.audio_values)):
                 cache[index].index_copy_(0, slots, self._split(F.linear(y, *product)))
@@ -228,7 +213,7 @@ class Network:
         y = F.linear(_norm(x, layers[0].own_norm), *layers[0].own)
         for index, layer in enumerate(layers):
             own = attending.attend_text(y, caches.keys[index], caches.values[index], rows.origin, rows.position)
-            x, query = self._between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self._small)
+            x, query = _between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self.attending)
             if alignment is not None:
                 self._align(index, query, caches.audio_keys[index], rows.window, alignment)
             heard = attending.attend_audio(query, caches.audio_keys[index], caches.audio_values[index], rows.window)
@@ -238,7 +223,7 @@ class Network:
                 if after < len(layers)
                 else (self._norm, Affine(self._head, None))
             )
-            x, y = self._after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self._small)
+            x, y = _after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self.attending)
         return y[:, : self.vocab]
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
@@ -259,7 +244,8 @@ class Plain:
 
     def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
         """The sum of two tensors of one shape, and its norm."""
-        return _added_norm(x, more, by)
+        x = x + more
+        return x, _norm(x, by)
 
     def gelu(self, x: Tensor) -> Tensor:
         """The activation between two products."""
@@ -300,15 +286,6 @@ class Plain:
         return F.scaled_dot_product_attention(query, keys[window], values[window]).flatten(1)
 
 
-def _as_it_is(function: Any) -> Any:
-    return function
-
-
-def _added_norm(x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
-    x = x + more
-    return x, _norm(x, by)
-
-
 def _norm(x: Tensor, by: Affine) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], *by)
 
@@ -318,19 +295,19 @@ def _joined(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _encode(x: Tensor, y: Tensor, layer: EncoderLayer, then: Affine, heads: int, small: Small) -> tuple[Tensor, Tensor]:
+def _encode(
+    x: Tensor, y: Tensor, layer: EncoderLayer, then: Affine, heads: int, by: Attending
+) -> tuple[Tensor, Tensor]:
     """A layer, from x and its norm y to the next x and its norm."""
     own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
-    x, y = small.added_norm(x, heard, layer.wide_norm)
-    found: tuple[Tensor, Tensor] = small.added_norm(
-        x, F.linear(small.gelu(F.linear(y, *layer.wide)), *layer.narrow), then
-    )
+    x, y = by.added_norm(x, heard, layer.wide_norm)
+    found: tuple[Tensor, Tensor] = by.added_norm(x, F.linear(by.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)
     return found
 
 
-def _between(x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, small: Small) -> tuple[Tensor, Tensor]:
-    x, y = small.added_norm(x, F.linear(own, *out), norm)
+def _between(x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, by: Attending) -> tuple[Tensor, Tensor]:
+    x, y = by.added_norm(x, F.linear(own, *out), norm)
     return x, F.linear(y, *query)
 
 
@@ -343,10 +320,10 @@ def _after(
     narrow: Affine,
     then_norm: Affine,
     then: Affine,
-    small: Small,
+    by: Attending,
 ) -> tuple[Tensor, Tensor]:
-    x, y = small.added_norm(x, F.linear(heard, *out), norm)
-    x, y = small.added_norm(x, F.linear(small.gelu(F.linear(y, *wide)), *narrow), then_norm)
+    x, y = by.added_norm(x, F.linear(heard, *out), norm)
+    x, y = by.added_norm(x, F.linear(by.gelu(F.linear(y, *wide)), *narrow), then_norm)
     return x, F.linear(y, *then)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tritone.search.device.choosing import HEAT, MIX, Column
 
-VOCAB_BLOCK = 2048  # of a vocabulary, looked at together
+VOCAB_BLOCK = 4096  # of a vocabulary, looked at together
 SPAN = 128  # of these; the largest scores lie in the spans with the largest maxima
 BLOCK = 64  # keys looked at together
 ELEMENTS = 2048  # of a program that does the same with each number
@@ -282,7 +282,7 @@ def choose(chooser: Any, logits: Tensor, texts: Any, *, sampled: bool, beam: int
         *(texts.table.stride(0), logits.stride(0), scores.stride(0), largest.stride(0)),
         *(of.eot, of.no_timestamps, of.timestamp_begin, -1 if of.no_speech is None else of.no_speech),
         *(sampled, beam > 1, HEAT, *MIX, len(Column), VOCAB_BLOCK, SPAN),
-        num_warps=8,
+        num_warps=16,
     )
     if in_beam is None:
         return found[:5]

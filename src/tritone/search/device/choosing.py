@@ -182,8 +182,8 @@ class Chooser:
         self._move(texts, chosen, going & ~ended, reading, ~in_beam)
         if beam > 1:
             likeliest = scores.topk(min(2 * beam, scores.shape[1]), dim=1)
-            told = self.follow(likeliest.values, likeliest.indices, logits.logsumexp(1), texts, in_beam, beam)
-            found = torch.cat([found, told])
+            ahead = self.follow(likeliest.values, likeliest.indices, logits.logsumexp(1), texts, in_beam, beam)
+            found = torch.cat([found, ahead])
         return found
 
     def in_beams(self, texts: Texts, rows: int) -> Tensor:
