@@ -654,8 +654,8 @@ def _published_streams(found: Found, folder: Path) -> str:
     ]
     told = (
         "WeNet's document: AISHELL-2's U2++ (12 x 256), chunks of 640 ms, five chunks of the past, onnxruntime in fp16 "
-        f"on one T4. Here: random weights of that size, torch in bf16, {_compiled(found, part)}. A stream sends a chunk "
-        "of its 10 s as soon as the one before is answered, as there; below, in real time."
+        f"on one T4. Here: random weights of that size, torch in bf16, {_compiled(found, part)}. A stream sends a "
+        "chunk of its 10 s as soon as the one before is answered, as there; below, in real time."
     )
     in_time = [dict(row) | {"search": SEARCHES[_plain(row["search"])]} for row in found.rows(part, "served")]
     paced = [row for row in in_time if row.get("paced", True)]
