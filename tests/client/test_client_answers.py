@@ -1,11 +1,13 @@
 """Models that answer one request many times: "answers" says a word twice."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tritone.client import Client
+from tritone.client import AsyncClient, Client
 from tritone.errors import InputError
 from tritone.server import TritonServer
 from wire_toys import toy_server
@@ -57,3 +59,32 @@ def test_the_way_to_ask_is_told_to_who_asks_otherwise(grpc: Client, server: Trit
         list(grpc.infer_stream({}, "running"))
     with pytest.raises(ValueError, match="put a single one into a list"):
         grpc.infer(ASKED, "answers")
+
+
+def test_tasks_ask_any_model_and_read_many_answers(server: TritonServer):
+    table = np.ones((1, 2), np.float32)
+
+    async def ask() -> tuple[Any, ...]:
+        async with AsyncClient(server.grpc_address, timeout_s=30) as client:
+            said = [answer["SAID"].tolist() async for answer in client.infer_stream(ASKED, "answers")]
+            async for answer in client.infer_stream(ASKED, "answers"):
+                first = answer["SAID"].tolist()
+                break  # and the client is as it was
+            scaled = await client.infer({"TABLE": table, "TIMES": [3]}, "scale", outputs=["PRODUCT"])
+            with pytest.raises(InputError, match="TIMES is below 0"):
+                await client.infer({"TABLE": table, "TIMES": [-1]}, "scale")
+            with pytest.raises(InputError, match="TIMES is below 0"):
+                _ = [each async for each in client.infer_stream({"TABLE": table, "TIMES": [-1]}, "scale")]
+            with pytest.raises(InputError, match="keeps states"):
+                await client.infer({}, "running")
+        async with AsyncClient(f"http://{server.http_address}", timeout_s=30) as client:
+            again = await client.infer({"TABLE": table, "TIMES": [3]}, "scale", outputs=["PRODUCT"])
+            with pytest.raises(InputError, match="use its gRPC port"):
+                _ = [each async for each in client.infer_stream(ASKED, "answers")]
+        return said, first, scaled["PRODUCT"], again["PRODUCT"]
+
+    said, first, scaled, again = asyncio.run(ask())
+    assert said == [[b"twice"], [b"twice"]]
+    assert first == [b"twice"]
+    np.testing.assert_array_equal(scaled, 3 * table)
+    np.testing.assert_array_equal(again, 3 * table)

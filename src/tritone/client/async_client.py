@@ -9,7 +9,8 @@ async with AsyncClient("localhost:8001") as client:
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -150,6 +151,35 @@ class AsyncClient:
         info, reply = await self.model(model, kind="activity"), ActivityReply(probabilities)
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
 
+    async def infer(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        classes: int = 0,
+        headers: Headers | None = None,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Ask any model once, with arrays of one row by the names of its inputs. See `Client.infer`."""
+        call = self._client._call(await self.model(model, kind=None), inputs, parameters, outputs, classes)
+        return await self._answer(replace(call, more_headers=headers or {}))
+
+    async def infer_stream(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        headers: Headers | None = None,
+    ) -> AsyncGenerator[dict[str, npt.NDArray[Any]], None]:
+        """Send one request, and yield each answer as it comes. See `Client.infer_stream`."""
+        call = self._client._call(await self.model(model, kind=None), inputs, parameters, outputs)
+        async with aclosing(self._transport.answers(replace(call, more_headers=headers or {}))) as answers:
+            async for answer in answers:
+                yield answer
+
     async def stream(
         self,
         model: str | None = None,
@@ -228,6 +258,10 @@ class AsyncClient:
             parameters=parameters,
             more_headers=headers or {},
         )
+        return await self._answer(call)
+
+    async def _answer(self, call: Call[Answer]) -> Answer:
+        """The answer to a request, which is sent again where nothing was lost."""
         deadline, attempts = time.monotonic() + self.timeout_s, 0
         while True:
             attempts += 1

@@ -1,6 +1,7 @@
 """Talking to Triton from an event loop: the same requests and errors as `transport.py`, awaited and not waited for."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -11,14 +12,16 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain
 from tritone.client.grpc_transport import (
     CLOSE_TIMEOUT_S,
+    WITH_STATUS,
     GrpcReply,
+    answer_of,
     channel_options,
     credentials,
     explained,
     message_of,
 )
 from tritone.client.http_message import inference_request
-from tritone.client.http_transport import HttpServices, read_reply
+from tritone.client.http_transport import HttpServices, answers_once, read_reply
 from tritone.client.transport import Call
 from tritone.errors import ServerBusyError
 from tritone.net.http_client import HttpAnswer
@@ -32,6 +35,10 @@ class AsyncTransport(Protocol):
 
     async def infer(self, call: Call[Answer]) -> Answer:
         """Send a request and return its answer. Cancelling the task abandons the request."""
+        ...
+
+    def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
+        """Send a request and yield each of its answers as it comes. Leaving the loop early abandons the others."""
         ...
 
     async def is_ready(self, timeout_s: float) -> bool:
@@ -100,6 +107,17 @@ class AsyncGrpcTransport:
             raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         return call.read(GrpcReply(response), self._endpoint)
 
+    async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
+        metadata, asked = (*self._metadata, *call.headers.items(), WITH_STATUS), iter([message_of(call)])
+        stream = self._stub.ModelStreamInfer(asked, timeout=call.timeout_s, metadata=metadata)
+        try:
+            async for answer in stream:
+                yield answer_of(answer, call, self._endpoint)
+        except (grpc.RpcError, grpc.aio.UsageError) as error:
+            raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
+        finally:
+            stream.cancel()
+
     async def _ask(self, call: Call[Any]) -> pb.ModelInferResponse:
         metadata = (*self._metadata, *call.headers.items())
         return await self._stub.ModelInfer(message_of(call), timeout=call.timeout_s, metadata=metadata)
@@ -130,6 +148,10 @@ class AsyncHttpTransport:
         asking = self._ask("POST", path, body, headers, task=f"model '{call.model}'", timeout_s=call.timeout_s)
         answer = await self._unanswered.wait(asyncio.ensure_future(asking), call.sequence_id)
         return read_reply(call, answer, self._endpoint)
+
+    async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
+        raise answers_once(call, self._endpoint)
+        yield  # which makes it a generator
 
     async def is_ready(self, timeout_s: float) -> bool:
         try:

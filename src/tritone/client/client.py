@@ -460,14 +460,7 @@ class Client:
             InputError: no such model or output, an input does not fit, or the connection is by HTTP.
             RetryError: the server could not take the request.
         """
-        info = self.model(model, kind=None)
-        if info.is_sequence:
-            raise InputError(f"{self.endpoint}: model '{info.name}' keeps states; use Client.infer_sequence")
-        reply, given = self._reply(info, outputs, 0), request_parameters(parameters)
-        call = Call(
-            model=info.name, tensors=info.tensors(inputs), timeout_s=self.timeout_s, reply=reply, parameters=given
-        )
-        yield from self._transport.answers(call)
+        yield from self._transport.answers(self._call(self.model(model, kind=None), inputs, parameters, outputs))
 
     def infer_sequence(
         self,
@@ -530,6 +523,28 @@ class Client:
                 )
                 with suppress(TritoneError, FutureTimeoutError):
                     self._transport.infer(goodbye).result(GOODBYE_S + LOST_AFTER_S)
+
+    def _call(
+        self,
+        info: ModelInfo,
+        inputs: Mapping[str, npt.ArrayLike],
+        parameters: Mapping[str, Any] | None,
+        outputs: Sequence[str] | None,
+        classes: int = 0,
+    ) -> Call[dict[str, npt.NDArray[Any]]]:
+        """The one request of `infer_stream`, and those of an `AsyncClient`."""
+        if info.is_sequence:
+            raise InputError(f"{self.endpoint}: model '{info.name}' keeps states; use Client.infer_sequence")
+        if classes < 0:
+            raise ValueError(f"classes must be 0 or more, got {classes}")
+        return Call(
+            model=info.name,
+            tensors=info.tensors(inputs),
+            timeout_s=self.timeout_s,
+            reply=self._reply(info, outputs, classes),
+            parameters=request_parameters(parameters),
+            classes=classes,
+        )
 
     def _reply(self, info: ModelInfo, outputs: Sequence[str] | None, classes: int) -> TensorReply:
         wanted = list(info.outputs) if outputs is None else outputs

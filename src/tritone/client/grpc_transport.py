@@ -104,9 +104,7 @@ class GrpcTransport:
         try:
             told = self._stub.ModelStreamInfer(iter([message_of(call)]), timeout=call.timeout_s, metadata=metadata)
             for answer in told:
-                if answer.error_message:  # of a server or proxy that knows no `WITH_STATUS`
-                    raise explain(Refusal("", answer.error_message), self._endpoint, task, call.timeout_s)
-                yield call.read(GrpcReply(answer.infer_response), self._endpoint)
+                yield answer_of(answer, call, self._endpoint)
         except (grpc.RpcError, ValueError) as error:
             raise explained(error, self._endpoint, task, call.timeout_s) from error
         finally:
@@ -185,6 +183,13 @@ def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float)
         hint_s = seconds_of(trailing.get(RETRY_AFTER), unit_s=0.001)
         seen = Refusal(error.code().name, error.details() or "", hint_s)
     return explain(seen, endpoint, task, timeout_s)
+
+
+def answer_of(answer: Any, call: Call[Answer], endpoint: Endpoint) -> Answer:
+    """One of the answers in a stream of them; raises what it says went wrong."""
+    if answer.error_message:  # of a server or proxy that knows no `WITH_STATUS`
+        raise explain(Refusal("", answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
+    return call.read(GrpcReply(answer.infer_response), endpoint)
 
 
 def message_of(call: Call[Any]) -> pb.ModelInferRequest:

@@ -76,10 +76,7 @@ class HttpTransport:
         return read_reply(call, answer, self._endpoint)
 
     def answers(self, call: Call[Answer]) -> Iterator[Answer]:
-        raise InputError(
-            f"{self._endpoint}: model '{call.model}' answers many times, which Triton's HTTP has only as JSON text "
-            "(/generate_stream); use its gRPC port: grpc://HOST:8001"
-        )
+        raise answers_once(call, self._endpoint)
 
     def _ask(self, method: str, path: str, task: str, timeout_s: float, body: bytes = b"") -> HttpAnswer:
         asking = partial(self._services.ask, method, path, body, timeout_s=timeout_s)
@@ -152,6 +149,14 @@ class HttpTransport:
             return await work()
         except (TimeoutError, Refusal, OSError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
+
+
+def answers_once(call: Call[Any], endpoint: Endpoint) -> InputError:
+    """What to say to who wants many answers over HTTP."""
+    return InputError(
+        f"{endpoint}: model '{call.model}' answers many times, which Triton's HTTP has only as JSON text "
+        "(/generate_stream); use its gRPC port: grpc://HOST:8001"
+    )
 
 
 def read_reply(call: Call[Answer], answer: HttpAnswer, endpoint: Endpoint) -> Answer:

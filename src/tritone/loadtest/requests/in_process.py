@@ -81,7 +81,7 @@ def measure_in_process(
     *,
     on_window: Callable[[Tick], None] | None = None,
 ) -> Measurement:
-    """Call a pipeline with `options.batch_size` inputs at a time, in windows as on a server, and measure."""
+    """Call a pipeline with a batch of inputs at a time, in windows as on a server, and measure."""
     recorder = Recorder(options.windows, options.timeout_s)
     order = np.random.default_rng([options.seed, 0]).permutation(len(workload.pool))
     indices = itertools.cycle(map(int, order))
