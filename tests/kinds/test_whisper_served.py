@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from families.whisper_models import random_model, speech, write_folder
-from serving import quiet_options
+from serving import metrics_of, quiet_options
 from tritone.client import Client
-from tritone.errors import InputError, TritoneError
+from tritone.errors import InputError, ServerTimeoutError, TritoneError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -81,7 +81,7 @@ def test_details_are_json_that_other_clients_read(client: Client, pipeline: Whis
 
 
 @pytest.fixture(scope="module")
-def continuous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def continuous_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """A server whose model writes texts by the engine, which a CPU does where it is asked to."""
     folder = tmp_path_factory.mktemp("continuous")
     checkpoint = write_folder(folder / "model", random_model())
@@ -90,11 +90,14 @@ def continuous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     build_repository([report.bundle.path], folder / "repository", options=options)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TRITONE_WHISPER_ENGINE", "1")
-        with (
-            TritonServer(folder / "repository", quiet_options()) as server,
-            Client(server.grpc_address, timeout_s=120) as client,
-        ):
-            yield client
+        with TritonServer(folder / "repository", quiet_options()) as server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+def continuous(continuous_server: TritonServer) -> Iterator[Client]:
+    with Client(continuous_server.grpc_address, timeout_s=120) as client:
+        yield client
 
 
 def test_an_engine_serves_what_the_host_writes_and_errors_stay_with_their_requests(
@@ -129,3 +132,17 @@ def test_a_short_recording_does_not_wait_for_a_long_one(continuous: Client) -> N
     for thread in threads:
         thread.join()
     assert ended == [0.5, 50.0]
+
+
+def test_a_request_whose_client_gave_up_is_dropped_while_it_is_decoded(
+    continuous: Client, continuous_server: TritonServer
+) -> None:
+    long, endless = speech(58.0), {**ASKED, "temperature": "0,0,0,0,0,0,0,0", "log_prob_threshold": 0}
+    with Client(continuous_server.grpc_address, timeout_s=0.5, retries=0) as hasty:
+        assert isinstance(hasty.transcribe([long], search=endless)[0].error, ServerTimeoutError)
+    refused = "refused"
+    until = time.monotonic() + 20
+    while metrics_of(continuous_server, "small").get(refused, 0) < 1 and time.monotonic() < until:
+        assert continuous.transcribe(speech(0.3), search=ASKED).error is None
+        time.sleep(0.1)
+    assert metrics_of(continuous_server, "small").get(refused) == 1

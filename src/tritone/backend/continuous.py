@@ -20,7 +20,6 @@ from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
 from tritone.pipelines.isolation import as_value, attempt
 
-FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 HELD_POLL_S = 0.001
 
 
@@ -104,7 +103,8 @@ class Waiting:
                 answer = make()
             except Exception as error:
                 answer = as_value(error)
-            self._sender.send(error_reply(answer) if isinstance(answer, TritoneError) else answer, flags=FINAL)
+            final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            self._sender.send(error_reply(answer) if isinstance(answer, TritoneError) else answer, flags=final)
             return outcome_of(answer)
 
         self._answering.later(send)

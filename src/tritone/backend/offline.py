@@ -63,9 +63,19 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
             self._answering.hold()
             with batch():
                 self._begin(self._answering, request)
-        work = self._pipeline.work.take()
-        self._metrics.count(self._answering.take(), work, work.search_s)
+        self._count(self._answering)
         return None
+
+    def finalize(self) -> None:
+        """As `BatchModel.finalize`, with what was answered since the last batch."""
+        if self._answering is not None:
+            self._count(self._answering)
+        super().finalize()
+
+    def _count(self, answering: Answering) -> None:
+        """Count what was answered; here, since Triton hangs when other threads tell it numbers."""
+        work = self._pipeline.work.take()
+        self._metrics.count(answering.take(), work, work.search_s)
 
     def _begin(self, answering: Answering, request: Any) -> None:
         try:
