@@ -102,7 +102,7 @@ def test_a_package_that_an_image_leaves_out_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "build", "demo-transducer", "--output", str(tmp_path / "repo")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "\nerror: this needs numba, which is not installed: pip install numba" in done.stderr
+    assert "error: this needs numba, which is not installed: pip install numba" in done.stderr
 
 
 def test_what_is_printed_is_utf_8_whatever_the_locale_and_names_of_files_are_as_they_are(tmp_path: Path) -> None:

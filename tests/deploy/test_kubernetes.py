@@ -221,7 +221,7 @@ def test_our_commands_take_what_pods_call_them_with_and_time_enough_is_left(case
         probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
         paths = {"startup": READY, "readiness": READY, "liveness": LIVE}
         assert probes == {name: {"path": path, "port": 8002} for name, path in paths.items()}
-        assert drained["url"].endswith(":8002")
+        assert drained["metrics_url"].endswith(":8002")
         assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
             service: served[f"{service}_port"] for service in ("http", "grpc", "metrics")
         }

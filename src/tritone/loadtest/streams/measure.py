@@ -118,8 +118,6 @@ def share_out(target: Target, workload: Workload, streams: int, options: LoadOpt
         raise InputError(
             f"the audio has {workload.sample_rate} Hz, model '{target.model}' needs {target.sample_rate} Hz"
         )
-    if options.chunk_s * target.sample_rate < 1:
-        raise InputError(f"a chunk of {options.chunk_ms:g} ms holds no sample at {target.sample_rate} Hz")
     spoken = [(index, waveform) for index, waveform in enumerate(workload.waveforms) if len(waveform)]
     if not spoken:
         raise InputError("none of the recordings has any samples; streams need something to say")
