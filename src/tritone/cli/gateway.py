@@ -52,7 +52,7 @@ def gateway(
     *,
     options: GatewayOptions,
 ) -> None:
-    """Serve applications in their own protocols, in front of Triton.
+    """Serve applications in their own protocols, before Triton.
 
     OpenAI's, Riva's and WebSockets, on one port and some of their own; options say who may ask, and how much.
 
