@@ -10,7 +10,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,6 +117,8 @@ def in_one_batch(client: RawClient, asks: Sequence[Ask], attempts: int = 10) -> 
         answers, batches = batches_of(client, asks)
         if batches.total() == 1:
             return answers
+        # the streams that these began are open now, and would refuse to begin again
+        client.together([replace(ask, start=False, end=True) for ask in asks if ask.start and not ask.end])
     raise AssertionError(f"{len(asks)} requests did not share a batch in {attempts} attempts")
 
 
