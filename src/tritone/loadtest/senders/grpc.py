@@ -71,12 +71,14 @@ class GrpcSender(Sender):
         try:
             await call.write(content)
             await call.done_writing()
-            answers, first = 0, 0.0
+            answers, first, failed = 0, 0.0, ""
+            # To its end after an error, too: Triton 2.51 crashes now and then when a call is cancelled that it answers.
             async for answer in call:
                 first = first or time.perf_counter()
-                if message := pb.ModelStreamInferResponse.FromString(answer).error_message:
-                    return Reply(error=error_kind("failed", message), received=time.perf_counter())
+                failed = failed or pb.ModelStreamInferResponse.FromString(answer).error_message
                 answers += 1
+            if failed:
+                return Reply(error=error_kind("failed", failed), received=time.perf_counter())
             return Reply(answers=answers, first=first, received=time.perf_counter())
         except DecodeError as error:
             return Reply(error=error_kind("not an answer", str(error)), received=time.perf_counter())
