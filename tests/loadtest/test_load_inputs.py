@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,27 @@ def test_what_a_model_refuses_after_some_answers_is_a_failure_with_its_message(s
     found = measure(server.grpc_address, "spell", Audio(inputs=[tmp_path / "sample.json"]))
     assert found.latency is None
     assert [re.search("no shouting", message) is not None for message in found.errors] == [True]
+
+
+def test_callers_who_leave_early_or_are_refused_do_not_end_the_server(server: TritonServer):
+    with Client(server.grpc_address, timeout_s=30) as client:
+
+        def ask(number: int) -> str:
+            answers = client.infer_stream({"text": ["ab!" if number % 2 else "abcdef"]}, "spell")
+            try:
+                first = str(next(answers)["output"].tolist())
+                if number % 2:
+                    list(answers)
+                answers.close()
+            except InputError as error:
+                return str(error)
+            return first
+
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(ask, range(200)))
+        assert set(found[::2]) == {"[b'a']"}
+        assert set(found[1::2]) == {"no shouting"}
+        client.model("spell", kind=None)  # the server is still there
 
 
 def test_the_command_measures_any_model_and_names_those_to_choose_from(server: TritonServer, tmp_path: Path):

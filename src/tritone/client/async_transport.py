@@ -12,13 +12,12 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain
 from tritone.client.grpc_transport import (
     CLOSE_TIMEOUT_S,
-    WITH_STATUS,
     GrpcReply,
-    answer_of,
     channel_options,
     credentials,
     explained,
     message_of,
+    refusal_of,
 )
 from tritone.client.http_message import inference_request
 from tritone.client.http_transport import HttpServices, answers_once, read_reply
@@ -38,7 +37,7 @@ class AsyncTransport(Protocol):
         ...
 
     def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
-        """Send a request and yield each of its answers as it comes. Leaving the loop early abandons the others."""
+        """Send a request and yield each of its answers as it comes; those after a loop that was left are dropped."""
         ...
 
     async def is_ready(self, timeout_s: float) -> bool:
@@ -61,10 +60,14 @@ class _Unanswered:
         self._all: set[asyncio.Future[Any]] = set()
         self._left: dict[int, asyncio.Future[Any]] = {}  # by the id of the stream
 
-    async def wait(self, asked: "asyncio.Future[Value]", stream: int) -> Value:
-        """The result of a call. Cancelling this does not cancel the call; `before` knows of it then."""
+    def add(self, asked: "asyncio.Future[Any]") -> None:
+        """Remember a call until it is answered."""
         self._all.add(asked)
         asked.add_done_callback(self._all.discard)
+
+    async def wait(self, asked: "asyncio.Future[Value]", stream: int) -> Value:
+        """The result of a call. Cancelling this does not cancel the call; `before` knows of it then."""
+        self.add(asked)
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
@@ -108,15 +111,25 @@ class AsyncGrpcTransport:
         return call.read(GrpcReply(response), self._endpoint)
 
     async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
-        metadata, asked = (*self._metadata, *call.headers.items(), WITH_STATUS), iter([message_of(call)])
+        metadata, asked = (*self._metadata, *call.headers.items()), iter([message_of(call)])
         stream = self._stub.ModelStreamInfer(asked, timeout=call.timeout_s, metadata=metadata)
+        answers: asyncio.Queue[Any] = asyncio.Queue()  # None: the last one has come
+        reading = asyncio.ensure_future(_read(stream, answers))
         try:
-            async for answer in stream:
-                yield answer_of(answer, call, self._endpoint)
+            refused: Exception | None = None
+            while (answer := await answers.get()) is not None:
+                if answer.error_message:
+                    refused = refused or refusal_of(answer, call, self._endpoint)
+                elif refused is None:
+                    yield call.read(GrpcReply(answer.infer_response), self._endpoint)
+            await reading
+            if refused is not None:
+                raise refused
         except (grpc.RpcError, grpc.aio.UsageError) as error:
             raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         finally:
-            stream.cancel()
+            self._unanswered.add(reading)  # to its end, as `GrpcTransport.answers` does
+            reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at
 
     async def _ask(self, call: Call[Any]) -> pb.ModelInferResponse:
         metadata = (*self._metadata, *call.headers.items())
@@ -169,6 +182,15 @@ class AsyncHttpTransport:
     async def close(self) -> None:
         await self._unanswered.end()
         self._services.close()
+
+
+async def _read(stream: Any, answers: "asyncio.Queue[Any]") -> None:
+    """Queue the answers of a call, and None after the last one."""
+    try:
+        async for answer in stream:
+            answers.put_nowait(answer)
+    finally:
+        answers.put_nowait(None)
 
 
 def connect_async(endpoint: Endpoint) -> AsyncTransport:

@@ -450,7 +450,8 @@ class Client:
     ) -> Generator[dict[str, npt.NDArray[Any]], None, None]:
         """Send one request, and yield each answer as it comes: many of a generator (a decoupled model), one of others.
 
-        The time limit of the client holds until the last answer. Leaving the loop early abandons the others. Over gRPC.
+        The time limit of the client holds until the last answer. Over gRPC. After a loop that is left early the other
+        answers are read in the background and dropped: Triton 2.51 can crash when such a call is cancelled.
 
         Args:
             inputs: arrays of one row by the names of the model's inputs.

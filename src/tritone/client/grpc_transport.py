@@ -24,7 +24,6 @@ Answer = TypeVar("Answer")
 
 CLOSE_TIMEOUT_S = 5.0
 RETRY_AFTER = "retry-after-ms"  # trailing metadata: when the server expects to have room
-WITH_STATUS = ("triton_grpc_error", "true")  # metadata: errors of answers have a status, as those of single requests
 FIELDS: dict[type, str] = {
     str: "string_param",
     bool: "bool_param",
@@ -99,17 +98,26 @@ class GrpcTransport:
         return pending
 
     def answers(self, call: Call[Answer]) -> Iterator[Answer]:
-        task, metadata = f"model '{call.model}'", (*self._metadata, *call.headers.items(), WITH_STATUS)
+        task, metadata = f"model '{call.model}'", (*self._metadata, *call.headers.items())
         told: Any = None
         try:
             told = self._stub.ModelStreamInfer(iter([message_of(call)]), timeout=call.timeout_s, metadata=metadata)
+            refused: Exception | None = None
+            # To its end, whatever happens, and without the metadata that makes errors statuses (`triton_grpc_error`):
+            # Triton 2.51 crashes if it is about to answer again when such a call is over
+            # (github.com/triton-inference-server/server/issues/7368).
             for answer in told:
-                yield answer_of(answer, call, self._endpoint)
+                if answer.error_message:
+                    refused = refused or refusal_of(answer, call, self._endpoint)
+                elif refused is None:
+                    yield call.read(GrpcReply(answer.infer_response), self._endpoint)
+            if refused is not None:
+                raise refused
         except (grpc.RpcError, ValueError) as error:
             raise explained(error, self._endpoint, task, call.timeout_s) from error
-        finally:
-            if told is not None:
-                told.cancel()
+        except GeneratorExit:
+            Thread(target=_read_out, args=(told,), daemon=True).start()
+            raise
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
         task = f"read the statistics of model '{model}'" if model else "list the models"
@@ -185,11 +193,17 @@ def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float)
     return explain(seen, endpoint, task, timeout_s)
 
 
-def answer_of(answer: Any, call: Call[Answer], endpoint: Endpoint) -> Answer:
-    """One of the answers in a stream of them; raises what it says went wrong."""
-    if answer.error_message:  # of a server or proxy that knows no `WITH_STATUS`
-        raise explain(Refusal("", answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
-    return call.read(GrpcReply(answer.infer_response), endpoint)
+def refusal_of(answer: Any, call: Call[Any], endpoint: Endpoint) -> Exception:
+    """What one of many answers says went wrong: a text without a status, in which models of ours name the log."""
+    status = "INTERNAL" if "the server's log" in answer.error_message else "INVALID_ARGUMENT"
+    return explain(Refusal(status, answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
+
+
+def _read_out(told: Any) -> None:
+    """Read the answers that nobody wants any more."""
+    with suppress(grpc.RpcError, ValueError):
+        for _ in told:
+            pass
 
 
 def message_of(call: Call[Any]) -> pb.ModelInferRequest:
