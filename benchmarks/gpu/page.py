@@ -8,25 +8,21 @@ FOLDER/ctc.json, ...  ->  FOLDER/report.md, a page for each part, plots
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import published
 from benchmarks.gpu.__main__ import OUTPUT
 from benchmarks.gpu.audio import LIBRISPEECH
-from benchmarks.gpu.bundles import MODELS
+from benchmarks.gpu.found import SEARCHES, Found, Row, plain, title_of
 from benchmarks.gpu.plan import PARTS, WIRES
+from benchmarks.gpu.published_pages import published_jasper, published_streams, published_wenet
 from benchmarks.speaker import UPSTREAM
 from tritone.loadtest.plans.build_options import in_words, text_of
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 
-Row = Mapping[str, Any]
-Content = Mapping[str, Mapping[str, Any]]
-
-SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
 CHUNK_BAR_MS = 150.0
 STEP_BAR_MS = 12.0
 DETAILS = {False: "text alone", True: "words and times"}
@@ -34,7 +30,6 @@ IN_TIME = 0.99
 IN_FLIGHT = 512  # requests, at most, of figures that ask for it
 PAGES = {"ctc": "wenet"}  # of parts whose names differ
 CALLERS = {1: "one batch after the other", 2: "two batches at once"}
-NVIDIA_RUNTIMES = {"tensorrt": "TensorRT", "torchscript": "TorchScript", "onnxruntime": "ONNX Runtime"}
 WAYS = [(callers, wire) for callers in CALLERS for wire in WIRES]
 
 WENET = """
@@ -49,56 +44,6 @@ NVIDIA's figures, one T4, fp16, best concurrency, inferences a second of TensorR
 SHERPA = """
 sherpa's document names this table, a transducer of 80 M parameters in float32 at 5, 8 and 10 s on one T4, and has no
 figures in it. The icefall conformer of 12 x 512 has about that size."""
-
-
-class Found:
-    """All rows of a run, and the figures that are made of several of them."""
-
-    def __init__(self, content: Content) -> None:
-        self.content = content
-
-    def rows(self, part: str, what: str, **fields: Any) -> list[Row]:
-        """Rows of a part whose fields have these values."""
-        rows = self.content.get(part, {}).get("rows", [])
-        return [
-            row
-            for row in rows
-            if row["what"] == what and all(_plain(row.get(name)) == value for name, value in fields.items())
-        ]
-
-    def ceiling(self, part: str, model: str, seconds: float, precision: str = "bf16", role: str = "encoder") -> float:
-        """Utterances a second of the compiled network at its best batch; 0 where it was not measured."""
-        rows = self.rows(part, "ceiling", model=model, seconds=seconds, precision=precision, role=role)
-        return max((row["utterances_s"] for row in rows), default=0.0)
-
-    def ceiling_rtfx(self, part: str, model: str) -> float:
-        """The most seconds of audio a second that the compiled network does at any length."""
-        rows = self.rows(part, "ceiling", model=model, role="encoder")
-        return max((row["rtfx"] for row in rows), default=0.0)
-
-    def best(self, part: str, field: str, most: float = math.inf, **fields: Any) -> Row | None:
-        """The served row with the highest figure, of those without errors and with at most so many in flight."""
-        rows = [row for row in self.rows(part, "served", **fields) if not row["errors"] and row["load"] <= most]
-        return max(rows, key=lambda row: float(row[field]), default=None)
-
-    def network_of(self, part: str, row: Row) -> float:
-        """Utterances a second of the compiled network, or networks, that a served row needs; 0 if not measured."""
-        seconds = _seconds(row["audio"])
-        alone = self.ceiling(part, row["of"], seconds, row["precision"]) if seconds else 0.0
-        if not seconds and (rtfx := self.ceiling_rtfx(part, row["of"])):
-            alone = rtfx * row["utterances_s"] / row["rtfx"]  # as many seconds of audio as came in a second
-        if row["search"].get("search") != "rescoring":
-            return alone
-        decoder = self.ceiling(part, row["of"], seconds, role="decoder")
-        return 1 / (1 / alone + 1 / decoder) if alone and decoder else 0.0
-
-
-def _plain(value: Any) -> Any:
-    return value.get("search", "") if isinstance(value, dict) else value
-
-
-def _seconds(audio: str) -> float:
-    return float(audio) if audio.replace(".", "").isdigit() else 0.0
 
 
 def write_pages(folder: Path) -> list[Path]:
@@ -117,9 +62,9 @@ def write_pages(folder: Path) -> list[Path]:
         "speakers": ("speakers", _page_of("speakers", UPSTREAM)),
         "jasper": ("jasper", _jasper_page),
         "published-transducers": ("published-transducers", _page_of("published-transducers", SHERPA)),
-        "published-wenet": ("published-wenet", _published_wenet),
-        "published-streams": ("published-streams", _published_streams),
-        "published-jasper": ("published-jasper", _published_jasper),
+        "published-wenet": ("published-wenet", published_wenet),
+        "published-streams": ("published-streams", published_streams),
+        "published-jasper": ("published-jasper", published_jasper),
     }
     for name, (part, make) in makers.items():
         if part and not content.get(part, {}).get("rows"):
@@ -350,15 +295,11 @@ def _listed(values: Sequence[float]) -> str:
 # --- The parts ------------------------------------------------------------------------------------------------------
 
 
-def _title(model: str) -> str:
-    return MODELS[model].title if model in MODELS else "plain conformer, 12 x 512, without features"
-
-
 def _ceilings(found: Found, part: str) -> str:
     rows = [
         {
             **row,
-            "title": _title(row["model"]),
+            "title": title_of(row["model"]),
             "graph": {"encoder": "network", "decoder": "decoder, 10 hypotheses"}.get(row["role"], "step"),
             "length": row["seconds"] or None,
         }
@@ -381,7 +322,7 @@ def _ceilings(found: Found, part: str) -> str:
 def _pipelines(found: Found, part: str) -> str:
     rows = []
     for row in found.rows(part, "in process"):
-        made = dict(row) | {"title": _title(row["model"]), "search": SEARCHES[_plain(row["search"])]}
+        made = dict(row) | {"title": title_of(row["model"]), "search": SEARCHES[plain(row["search"])]}
         if "streams" in row:
             made["answers"] = DETAILS[row.get("details", True)]
         if "seconds" in row:
@@ -418,8 +359,8 @@ def _loads(found: Found, part: str) -> str:
         rows.append(
             dict(row)
             | {
-                "title": _title(row["of"]),
-                "search": SEARCHES[_plain(row["search"])],
+                "title": title_of(row["of"]),
+                "search": SEARCHES[plain(row["search"])],
                 "failed": sum(row["errors"].values()),
                 "ratio": row["utterances_s"] / network if network else None,
                 "settings": _settings(row),
@@ -470,7 +411,7 @@ def _plotted(found: Found, part: str, folder: Path) -> str:
     lines: dict[str, list[Row]] = {}
     for row in found.rows(part, "served"):
         if row["p50_ms"] and not row.get("streams"):
-            words = f"{_title(row['of'])} {row['precision']}, {SEARCHES[_plain(row['search'])]}, {row['audio']} s"
+            words = f"{title_of(row['of'])} {row['precision']}, {SEARCHES[plain(row['search'])]}, {row['audio']} s"
             lines.setdefault(words, []).append(row)
     if not lines:
         return ""
@@ -502,7 +443,7 @@ def _plotted(found: Found, part: str, folder: Path) -> str:
 
 def _streams_page(found: Found, folder: Path) -> str:
     rows = [
-        dict(row) | {"title": _title(row["of"]), "failed": sum(row["errors"].values()), "settings": _settings(row)}
+        dict(row) | {"title": title_of(row["of"]), "failed": sum(row["errors"].values()), "settings": _settings(row)}
         for row in found.rows("streams", "served")
     ]
     columns = [
@@ -586,151 +527,6 @@ def _jasper_page(found: Found, folder: Path) -> str:
         (folder / f"jasper-{seconds:g}s.png").write_bytes(png(figure))
         parts.append(f"![Throughput against latency, {seconds:g} s](jasper-{seconds:g}s.png)")
     return "\n\n".join([*parts, NVIDIA.strip()])
-
-
-# --- The tables of the source documents ------------------------------------------------------------------------------
-
-
-def _beside(
-    found: Found, part: str, published: Iterable[Row], keys: Sequence[str], **fields: Any
-) -> list[dict[str, Any]]:
-    """Our rows of a part, each with what was published under the same keys, as fields that begin with "t4_"."""
-    theirs = {tuple(row[key] for key in keys): row for row in published}
-    rows = []
-    for row in found.rows(part, "served", **fields):
-        known = theirs.get(tuple(_plain(row[key]) for key in keys), {})
-        made = dict(row) | {"title": _title(row["of"]), "search": SEARCHES[_plain(row["search"])]}
-        rows.append(made | {"failed": sum(row["errors"].values())} | {f"t4_{key}": known[key] for key in known})
-    return rows
-
-
-def _compiled(found: Found, part: str) -> str:
-    return "compiled" if found.rows(part, "compiled ahead") else "recorded and not compiled"
-
-
-def _published_wenet(found: Found, folder: Path) -> str:
-    rows = _beside(found, "published-wenet", published.WENET, ("of", "audio", "load"))
-    columns = [
-        Column("title", "model"),
-        Column("audio", "audio (s)", align="right"),
-        Column("load", "requests in flight", digits=0),
-        Column("t4_utterances_s", "T4: utt/s", digits=0),
-        Column("utterances_s", "here: utt/s", digits=0),
-        Column("t4_p50_ms", "T4: p50 (ms)", digits=0),
-        Column("p50_ms", "here: p50 (ms)", digits=1),
-        Column("t4_p95_ms", "T4: p95 (ms)", digits=0),
-        Column("p95_ms", "here: p95 (ms)", digits=1),
-        Column("t4_p99_ms", "T4: p99 (ms)", digits=0),
-        Column("p99_ms", "here: p99 (ms)", digits=1),
-        Column("batch", "batch", digits=1),
-        Column("failed", "errors", digits=0),
-    ]
-    told = (
-        "WeNet's document: attention rescoring through Triton, onnxruntime in fp16 on one T4, AISHELL-2's U2++ (12 x "
-        "256) and WenetSpeech's conformer (12 x 512). Here: random weights of these sizes, torch in bf16, "
-        f"{_compiled(found, 'published-wenet')}."
-    )
-    return _page("published-wenet", told, Table("Beside WeNet's figures", columns, rows))
-
-
-def _published_streams(found: Found, folder: Path) -> str:
-    part = "published-streams"
-    closed = _beside(found, part, published.STREAMS, ("search", "load"), paced=False)
-    columns = [
-        Column("search", "search"),
-        Column("load", "streams", digits=0),
-        Column("t4_answers_s", "T4: answers/s", digits=0),
-        Column("answers_s", "here: answers/s", digits=0),
-        Column("t4_mean_ms", "T4: avg (ms)", digits=0),
-        Column("mean_ms", "here: avg (ms)", digits=1),
-        Column("t4_p95_ms", "T4: p95 (ms)", digits=0),
-        Column("p95_ms", "here: p95 (ms)", digits=1),
-        Column("t4_p99_ms", "T4: p99 (ms)", digits=0),
-        Column("p99_ms", "here: p99 (ms)", digits=1),
-        Column("final_p95_ms", "here: final p95 (ms)", digits=1),
-        Column("generator_cores", "generator (cores)", digits=2),
-        Column("generator_processes", "in processes", digits=0),
-        Column("failed", "errors", digits=0),
-    ]
-    told = (
-        "WeNet's document: AISHELL-2's U2++ (12 x 256), chunks of 640 ms, five chunks of the past, onnxruntime in fp16 "
-        f"on one T4. Here: random weights of that size, torch in bf16, {_compiled(found, part)}. A stream sends a "
-        "chunk of its 10 s as soon as the one before is answered, as there; below, in real time."
-    )
-    in_time = [dict(row) | {"search": SEARCHES[_plain(row["search"])]} for row in found.rows(part, "served")]
-    paced = [row for row in in_time if row.get("paced", True)]
-    more = [
-        Column("search", "search"),
-        Column("streams", "streams", digits=0),
-        Column("chunk_p50_ms", "chunk p50 (ms)", digits=1),
-        Column("chunk_p95_ms", "chunk p95 (ms)", digits=1),
-        Column("chunk_p99_ms", "chunk p99 (ms)", digits=1),
-        Column("final_p95_ms", "final p95 (ms)", digits=1),
-        Column("in_time", "in time", digits=2, unit="%", scale=100.0),
-    ]
-    return _page(part, told, Table("As fast as they are answered", columns, closed), Table("In real time", more, paced))
-
-
-def _published_jasper(found: Found, folder: Path) -> str:
-    part = "published-jasper"
-    rows = _beside(found, part, (), ())
-    for row in rows:
-        row |= {"runtime": row["build"]["runtime"], "utterances": row.get("utterances", 1)}
-        row["batching"] = "dynamic" if row["build"]["queue_delay_ms"] else "static"
-    tables = []
-    for name, title, field, unit, digits in (
-        ("s", "Static batching, four requests in flight: utterances a second", "utterances_s", "utt/s", 1),
-        ("ms", "Static batching, one request in flight: milliseconds a request", "mean_ms", "ms", 2),
-    ):
-        points: dict[tuple[str, int], dict[str, Any]] = {}
-        for row in rows:
-            if row["batching"] == "static" and row["load"] == (4 if name == "s" else 1):
-                point = points.setdefault((row["audio"], row["utterances"]), {})
-                point[f"{row['runtime']} {row['precision']}"] = row[field]
-        theirs = {(row["audio"], row["utterances"]): row for row in published.JASPER}
-        made = [
-            {"audio": audio, "utterances": count, **point}
-            | {f"t4_{each}": theirs.get((audio, count), {}).get(f"{each}_{name}") for each in NVIDIA_RUNTIMES}
-            for (audio, count), point in sorted(points.items(), key=lambda each: (float(each[0][0]), each[0][1]))
-        ]
-        ours = dict.fromkeys(system for point in points.values() for system in point)
-        columns = [
-            Column("audio", "Audio length in seconds", align="right"),
-            Column("utterances", "Batch size", digits=0),
-            *(Column(system, f"{system} ({unit})", digits=digits) for system in ours),
-            *(Column(f"t4_{each}", f"T4: {words} ({unit})", digits=digits) for each, words in NVIDIA_RUNTIMES.items()),
-        ]
-        tables.append(Table(title, columns, made))
-    columns = [
-        Column("batching", "batching"),
-        Column("load", "requests in flight", digits=0),
-        Column("utterances_s", "utt/s", digits=0),
-        Column("mean_ms", "avg (ms)", digits=2),
-        Column("p95_ms", "p95 (ms)", digits=2),
-        Column("queue_ms", "of it in the queue (ms)", digits=2),
-        Column("batch", "batch", digits=2),
-        Column("failed", "errors", digits=0),
-    ]
-    single = [
-        row
-        for row in rows
-        if (row["audio"], row["utterances"], row["precision"], row["runtime"]) == ("7", 1, "fp16", "torch")
-    ]
-    single.sort(key=lambda row: (row["batching"] == "dynamic", row["load"]))
-    told = (
-        "NVIDIA's document: Jasper Large through its inference server, fp16, one T4, static batching: a request is a "
-        "batch. Throughput there is of the best number of requests in flight. Here: random weights, two instances, "
-        "int16 audio, features and search in the model; the programs of the runtime torch are compiled, those of "
-        "TorchScript run as they are. Dynamic batching: batches of up to 4, put together for up to 5 ms."
-    )
-    title = "Static against dynamic batching, 7 s, torch fp16, one utterance in a request"
-    note = f"All points together: {sum(row['failed'] for row in rows)} errors in {len(rows)} loads."
-    return _page(part, f"{told} {note}", *tables, Table(title, columns, single))
-
-
-def _page(part: str, told: str, *tables: Table) -> str:
-    shown = (table.without_empty().to_markdown().strip() for table in tables if table.rows)
-    return "\n\n".join([f"# {PARTS[part].title}", told, *shown])
 
 
 def main() -> None:

@@ -62,3 +62,5 @@ JASPER: list[Row] = [
     }
     for seconds, rows, rates, waits in _JASPER
 ]
+
+RUNTIMES = {"tensorrt": "TensorRT", "torchscript": "TorchScript", "onnxruntime": "ONNX Runtime"}  # of NVIDIA's document

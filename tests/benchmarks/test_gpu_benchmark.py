@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.gpu.audio import LIBRISPEECH, librispeech_lengths, workload
 from benchmarks.gpu.bundles import MODELS
-from benchmarks.gpu.page import Found, write_pages
+from benchmarks.gpu.found import Found
+from benchmarks.gpu.page import write_pages
 from benchmarks.gpu.plan import PARTS, PLAIN
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.tasks import Task, TaskError

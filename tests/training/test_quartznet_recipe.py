@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install '.[export]'")
@@ -18,7 +17,8 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from families.jasper_models import random_state  # noqa: E402
-from training import corpus, dataset, quartznet, recipe, systems, train, units  # noqa: E402
+from short_runs import run_on_tones  # noqa: E402
+from training import dataset, quartznet, recipe, systems, train, units  # noqa: E402
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights  # noqa: E402
 from tritone.families.jasper.config import parse_config  # noqa: E402
 from tritone.families.jasper.graphs import OfflineGraph  # noqa: E402
@@ -52,30 +52,7 @@ def tiny_system() -> quartznet.QuartzNetSystem:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a run of three steps on tones that stand for words."""
-    folder = tmp_path_factory.mktemp("quartznet")
-    rng = np.random.default_rng(0)
-    rows = []
-    for name in ("an4", "fsdd"):
-        for number in range(6):
-            time = np.arange(12000) / 16000
-            tone = 0.3 * np.sin(2 * np.pi * rng.uniform(200, 2000) * time) + 0.01 * rng.standard_normal(len(time))
-            recording = corpus.Recording(
-                id=f"{name}/{number}",
-                text=["enter six", "two"][number % 2],
-                speaker=f"{name}/{number % 2}",
-                corpus=name,
-                split="dev" if number == 5 and name == "an4" else "train",
-                sample_rate=16000,
-                num_samples=len(time),
-            )
-            rows.append((recording, corpus.encode_opus(tone, 16000, 24_000)))
-    corpus.write_pack(folder / "tiny.zip", rows)
-    (folder / "settings.yaml").write_text(yaml.safe_dump(tiny_settings()), encoding="utf-8")
-    arguments = ["--packs", str(folder / "tiny.zip"), "--config", str(folder / "settings.yaml"), "--device", "cpu"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "LOG_STEPS", 1)
-        train.main([*arguments, "--output", str(folder / "run"), "--minutes", "5", "--steps", "3"])
-    return folder / "run"
+    return run_on_tones(tmp_path_factory.mktemp("quartznet"), tiny_settings())
 
 
 def test_a_short_run_has_finite_losses_and_scores_the_dev_set(trained: Path) -> None:
