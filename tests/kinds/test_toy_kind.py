@@ -28,7 +28,7 @@ import numpy as np
 from tritone.errors import AudioError, InputError
 from tritone.pipelines.graphs.runner import GraphRunner
 from tritone.pipelines.isolation import prepared, with_options
-from tritone.pipelines.kinds.base import FLOAT32, WAVEFORMS, Kind
+from tritone.pipelines.kinds import FLOAT32, WAVEFORMS, Kind
 from tritone.pipelines.wire import Tensor
 from tritone.runtime.graph import TensorSpec
 

@@ -19,8 +19,7 @@ from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
 from tritone.options.fields import option
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.kinds import Kind, kind_of
-from tritone.pipelines.kinds.base import Mode, Stage
+from tritone.pipelines.kinds import Kind, Mode, Stage, kind_of
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count

@@ -2,8 +2,7 @@
 
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.graphs.choice import asked_for
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kinds import Mode, kind_of
 from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
 from tritone.repository.search_files import places

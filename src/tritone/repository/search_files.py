@@ -13,8 +13,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.options.fields import described
 from tritone.pipelines.graphs.geometry import Geometry
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kinds import Mode, kind_of
 from tritone.pipelines.kinds.speech import SpeechKind
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
 from tritone.repository.config import PARTS, ModelOptions

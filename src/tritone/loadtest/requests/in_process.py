@@ -28,8 +28,7 @@ from tritone.loadtest.workload.answers import Verdict, judge, judge_embeddings
 from tritone.loadtest.workload.inputs import Inputs
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Kind
+from tritone.pipelines.kinds import Kind, kind_of
 from tritone.repository import ModelOptions
 from tritone.repository.config import settings_of
 
