@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 GROUP = "tritone.kinds"
 BUILT_IN = {
-    "ctc": "tritone.pipelines.kinds.ctc:CTC",
-    "transducer": "tritone.pipelines.kinds.transducer:TRANSDUCER",
-    "embedding": "tritone.pipelines.kinds.embedding:EMBEDDING",
-    "whisper": "tritone.pipelines.kinds.whisper:WHISPER",
-    "voice-activity": "tritone.pipelines.kinds.voice_activity:VOICE_ACTIVITY",
-    "generic": "tritone.pipelines.kinds.generic:GENERIC",
+    "ctc": "tritone.kinds.ctc:CTC",
+    "transducer": "tritone.kinds.transducer:TRANSDUCER",
+    "embedding": "tritone.kinds.embedding:EMBEDDING",
+    "whisper": "tritone.kinds.whisper:WHISPER",
+    "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
+    "generic": "tritone.kinds.generic:GENERIC",
 }
 
 Mode = Literal["offline", "streaming", "embedding", "generic"]

@@ -1,16 +1,9 @@
-"""Kinds of models that Tritone has: each is one object of class `Kind`, in a module of its own."""
+"""Where kinds stood before 0.2, for packages that have one: `Kind` and its constants are in `tritone.kinds`."""
 
-from tritone.pipelines.kind import (
-    FLOAT32,
-    INT64,
-    WAVEFORMS,
-    Kind,
-    Mode,
-    Specs,
-    Stage,
-    compile_search,
-    kind_named,
-    kind_of,
-)
+import sys
+import warnings
 
-__all__ = ["FLOAT32", "INT64", "WAVEFORMS", "Kind", "Mode", "Specs", "Stage", "compile_search", "kind_named", "kind_of"]
+from tritone.pipelines import kind
+
+warnings.warn("tritone.pipelines.kinds goes with 0.3: use tritone.kinds", DeprecationWarning, stacklevel=2)
+sys.modules[f"{__name__}.base"] = kind
