@@ -29,7 +29,7 @@ from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.loadtest.workload.embeddings import cosine
-from tritone.pipelines.embedder import BATCH_INPUTS, BATCH_S
+from tritone.pipelines.embedder import Embedder
 from tritone.pipelines.graphs.batching import BatchLimits, plan_batches
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.crew import Crew
@@ -222,7 +222,7 @@ def _piles(waveforms: Sequence[Waveform], rate: int) -> list[list[int]]:
     for index, waveform in enumerate(waveforms):
         piles[-1].append(index)
         waiting += len(waveform)
-        if len(piles[-1]) >= BATCH_INPUTS or waiting >= BATCH_S * rate:
+        if len(piles[-1]) >= Embedder.batch_inputs or waiting >= Embedder.batch_s * rate:
             piles.append([])
             waiting = 0
     return [pile for pile in piles if pile]

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from benchmarks.measure import Bystanders, Finding, Setup, median_ratio, save, text_row, to_markdown
 from benchmarks.published import TRITONE
+from tritone import Recognizer
 from tritone.corpus.clips import read_clips
-from tritone.pipelines.recognizer import BATCH_INPUTS
 
 BUNDLE = "demo-asr"
+BLOCK = Recognizer.batch_inputs
 TITLE = "Bulk work on Ray"
 INTRODUCTION = "`tritone transcribe` with workers of a Ray cluster on this machine, beside the same command without it."
 BARS = {"one worker": 0.9, "two workers": 1.6}
@@ -76,7 +77,7 @@ def main() -> int:
     findings = []
     for key, (slow, fast) in {"one worker": (names[0], names[1]), "two workers": (names[2], names[3])}.items():
         ratio, basis = median_ratio(rows, f"{slow} s", f"{fast} s")
-        note = f"{given.count} recordings; the first {BATCH_INPUTS} are start-up. Outputs were compared byte for byte."
+        note = f"{given.count} recordings; the first {BLOCK} are start-up. Outputs were compared byte for byte."
         title = f"throughput of {fast} ÷ {slow}"
         bar = BARS[key]
         findings.append(
@@ -111,10 +112,10 @@ def transcribe(wavscp: Path, *ray: str) -> Run:
         for line in process.stdout:
             lines.append(line)
             last = time.perf_counter()
-            if len(lines) == BATCH_INPUTS:
+            if len(lines) == BLOCK:
                 begun = last
         errors = process.stderr.read()
-    if process.returncode or len(lines) <= BATCH_INPUTS:
+    if process.returncode or len(lines) <= BLOCK:
         raise SystemExit(f"the command failed: {errors.decode()[-2000:]}")
     return Run(begun - started, last - begun, b"".join(lines))
 

@@ -100,7 +100,7 @@ class Cached:
     """The embedder, with what it has embedded: methods share windows."""
 
     def __init__(self, bundle: str) -> None:
-        self._embedder = tritone.load_embedder(bundle)
+        self._embedder = tritone.load(bundle)
         self._known: dict[bytes, Floats] = {}
 
     def __call__(self, waveforms: Sequence[Waveform]) -> Floats:
@@ -131,7 +131,7 @@ def heard(each: Meeting, detector: tritone.Detector) -> Sequence[SpeechSegment]:
 
 def rows_of(data: Path, vad: Path, bundle: str) -> Iterator[Row]:
     """All conditions."""
-    embed, detector = Cached(bundle), tritone.load_detector(vad)
+    embed, detector = Cached(bundle), tritone.load(vad)
     people = {corpus: recordings(data, corpus, {"split": "test"}) for corpus in CORPORA}
     people["both"] = {name: parts for found in list(people.values()) for name, parts in found.items()}
     for half in ("chosen", "held out"):

@@ -195,7 +195,7 @@ def measure(known_of: Sequence[Joined], found: Segments) -> tuple[ActivityScore,
 def rows_of(data: Path, bundle: Path, corpus: str) -> list[Row]:
     """All conditions of a corpus."""
     rows: list[Row] = []
-    detector = tritone.load_detector(bundle, threads=1)  # others may use the machine
+    detector = tritone.load(bundle, threads=1)  # others may use the machine
     noisy = list(noises(data))
     speakers = recordings(data, corpus, {"split": "test"})
     conditions: list[tuple[str, int | None, Waveform | None]] = [("none", None, None)]

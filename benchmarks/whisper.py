@@ -39,7 +39,7 @@ def transcribe(arguments: argparse.Namespace) -> None:
     done = read(arguments.output)
     left = ((id, waveform) for id, waveform in recordings(arguments.folder, arguments.only) if id not in done)
     if arguments.vad is not None:  # 0.1 s of silence has no text, either
-        detector, silence = tritone.load_detector(arguments.vad), np.zeros(RATE // 10, np.float32)
+        detector, silence = tritone.load(arguments.vad), np.zeros(RATE // 10, np.float32)
         speaks = (
             (id, each, bool(detector.detect([each], sample_rate=RATE)[0].get().segments))
             for id, each in recordings(arguments.folder, arguments.only)
@@ -49,7 +49,7 @@ def transcribe(arguments: argparse.Namespace) -> None:
     options = {"language": arguments.language, "temperature": [0], "beam": arguments.beam}
     if arguments.words:
         options["word_times"] = True
-    model = tritone.load_whisper(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
+    model = tritone.load(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
     with arguments.output.open("a", encoding="utf-8") as file:
         while batch := list(islice(left, TOGETHER)):
             results = model.transcribe([waveform for _, waveform in batch], sample_rate=16000)

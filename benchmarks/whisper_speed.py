@@ -40,7 +40,7 @@ def here(arguments: argparse.Namespace) -> Iterator[Work]:
     import tritone
 
     options = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
-    model = tritone.load_whisper(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
+    model = tritone.load(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
     calls = (lambda clips: [list(clips)]) if arguments.case == "memory" else (lambda clips: [[each] for each in clips])
     yield lambda clips: [
         found.get().text for call in calls(clips) for found in model.transcribe(call, sample_rate=RATE)

@@ -114,7 +114,7 @@ def offline_tasks(
                 transcript = result.get()
                 expected = Expected(text=transcript.whole_text, words=words_of(transcript) if details else None)
                 tasks.append(Task(model=model, waveform=waveform, search=search, details=details, expected=expected))
-    embedder = tritone.load_embedder(SPEAKER)
+    embedder = tritone.load(SPEAKER)
     waveforms = [tape.cut(int(size), rng) for size in lengths(rng, per_search, max(shortest_s, 0.5), longest_s)]
     for waveform in waveforms:
         embedding = np.asarray(embedder.embed(waveform), dtype=np.float32).ravel()

@@ -47,7 +47,7 @@ def client(server: TritonServer, request: pytest.FixtureRequest) -> Iterator[Cli
 
 @pytest.fixture(scope="module")
 def detector(silero_bundle: Path) -> tritone.Detector:
-    return tritone.load_detector(silero_bundle, threads=1)
+    return tritone.load(silero_bundle, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def detector(silero_bundle: Path) -> tritone.Detector:
-    return tritone.load_detector(silero_bundle, threads=1)
+    return tritone.load(silero_bundle, threads=1)
 
 
 @pytest.fixture(params=["bundle", "grpc", "http"])

@@ -31,7 +31,7 @@ def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, form
     asked = ["transcribe", "--model", str(bundle), str(recording), "--decoding", DECODING, "--format", format]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    model = tritone.load_whisper(
+    model = tritone.load(
         bundle,
         threads=1,
         language="de",

@@ -21,7 +21,7 @@ from tritone.server import TritonServer
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
 READERS_OWN = re.compile(
-    r"load_model\(|load_ensemble\(|load\(\"spec|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE
+    r"load\(\"(?:letters|measure|ensemble|spec)|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE
 )
 
 
@@ -94,7 +94,8 @@ def test_every_python_example_in_the_documents_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    if "load_whisper" in code:
+    detects = 'load("vad")' in code
+    if "my-whisper" in code:
         _export_whisper(tmp_path / "my-whisper")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
@@ -104,7 +105,7 @@ def test_every_python_example_in_the_documents_runs(
     for written, real in (
         ("demo-asr", str(toy_bundle)),
         ("demo-speaker", str(toy_speaker)),
-        *((("vad", str(silero_bundle)),) if "load_detector" in code else ()),
+        *((("vad", str(silero_bundle)),) if detects else ()),
         ("localhost:8001", served_toy.grpc_address),
         ("localhost:8000", served_toy.http_address),
     ):
@@ -117,13 +118,13 @@ def test_every_python_example_in_the_documents_runs(
         expected = "speakers: ()" if ".stream(" in code else "0 speakers in 0.5 s"
     elif "tidy(" in code:
         expected = "Call me at 5:30.\n"
-    elif "load_embedder" in code:
+    elif "embedder.embed" in code:
         expected = f"(2, {DIM})\n1.000\n"  # both files say the same
     elif "client.embed" in code:
         expected = f"speech.wav ({DIM},)\n"
-    elif "load_whisper" in code:
+    elif "my-whisper" in code:
         expected = "language de: "
-    elif "client.detect" in code or "load_detector" in code:  # the toys' audio is no speech
+    elif "client.detect" in code or detects:  # the toys' audio is no speech
         expected = "at the end: ()" if "stream(" in code else "missing.wav failed: "
     assert expected in capsys.readouterr().out
 

@@ -19,7 +19,7 @@ import tritonclient.grpc as triton
 import tritone
 from serving import TIMEOUT_S, Ask, RawClient, backend_module, quiet_options
 from tritone.bundle import Bundle
-from tritone.pipelines.generic.model import Model
+from tritone.pipelines.generic.model import GenericModel
 from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.repository import build_repository, read_repository
 from tritone.server import TritonServer
@@ -230,7 +230,7 @@ def test_a_bundle_hears_in_process_as_it_did(version: str, model: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_speaker_bundle_embeds_in_process_as_it_did(version: str) -> None:
-    embedder = tritone.load_embedder(bundle_of(version, "speaker"), threads=1)
+    embedder = tritone.load(bundle_of(version, "speaker"), threads=1)
     expected = recorded(version)["in_process"]["speaker"]["embedding"]
     np.testing.assert_allclose(embedder.embed([waveform()]), [expected], rtol=0, atol=EMBEDDING_TOLERANCE)
 
@@ -238,8 +238,8 @@ def test_a_speaker_bundle_embeds_in_process_as_it_did(version: str) -> None:
 def test_bundles_of_any_kind_compute_in_process_as_they_did() -> None:
     expected = recorded("commit_7550cee")["in_process"]
     scaled, sums = (tritone.load(bundle_of("commit_7550cee", name)) for name in ("scaled", "sums"))
-    assert isinstance(scaled, Model)
-    assert isinstance(sums, Model)
+    assert isinstance(scaled, GenericModel)
+    assert isinstance(sums, GenericModel)
     assert scaled.infer({"x": [SCALED]})["y"].tolist() == [expected["scaled"]]
     answers = sums.sequence([{"x": np.array([each], np.float32)} for each in SUMMED])
     assert [each["sum"][0].tolist() for each in answers] == expected["sums"]

@@ -36,7 +36,7 @@ def test_unseen_speakers_are_told_apart() -> None:
     assert trials.targets is not None
     assert trials.num_targets > 150
     assert trials.num_nontargets > 800
-    embedder = tritone.load_embedder("demo-speaker")
+    embedder = tritone.load("demo-speaker")
     vectors = Vectors(names, embedder.embed([recording.waveform for recording in recordings]))
     scores = cosine_scores(trials, sides_of(trials, vectors))
     assert ErrorCurve.of(trials.targets, scores).eer().value <= 0.09

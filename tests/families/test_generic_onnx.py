@@ -131,14 +131,14 @@ def test_outputs_of_unknown_rank_are_found_by_a_trial(tmp_path: Path) -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     bundle = exported(model, tmp_path)
     assert Bundle.open(bundle).manifest.generic.outputs[0].dims == (-1,)
-    assert tritone.load_model(bundle, threads=1).infer({"x": [[1, 2, 3]]})["y"].tolist() == [[3, 5, 7]]
+    assert tritone.load(bundle, threads=1).infer({"x": [[1, 2, 3]]})["y"].tolist() == [[3, 5, 7]]
 
 
 def test_a_graph_is_converted_to_another_opset(tmp_path: Path) -> None:
     bundle = exported(image(), tmp_path, opset=18)
     assert read_onnx(bundle / "model.onnx").opset == 18
     row = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
-    assert tritone.load_model(bundle, threads=1).infer({"image": row})["most"].tolist() == [[11]]
+    assert tritone.load(bundle, threads=1).infer({"image": row})["most"].tolist() == [[11]]
 
 
 def test_weights_beside_the_graph_come_along(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_weights_beside_the_graph_come_along(tmp_path: Path) -> None:
     )
     onnx.save(model, path, save_as_external_data=True, location="weights.data", size_threshold=100)
     export_onnx(model=path, output=tmp_path / "bundle", rename={"x": "ids"})
-    found = tritone.load_model(tmp_path / "bundle", threads=1).infer({"ids": [[7, 999]]})["y"]
+    found = tritone.load(tmp_path / "bundle", threads=1).infer({"ids": [[7, 999]]})["y"]
     assert found.tolist() == [table_[[7, 999]].tolist()]
     assert Bundle.open(tmp_path / "bundle").manifest.artifacts[0].files == ("model.onnx", "weights.data")
 
@@ -436,7 +436,7 @@ def test_axes_of_minus_one_and_of_a_question_mark_are_open(tmp_path: Path) -> No
     found = proposed(model, tmp_path).generic
     assert (found.inputs[0].dims, found.max_batch_size) == ((-1, -1, 3), 8)
     export_onnx(model=tmp_path / "graph.onnx", output=tmp_path / "bundle")
-    answers = tritone.load_model(tmp_path / "bundle").infer({"image": np.full((2, 4, 5, 3), 7, np.float32)})
+    answers = tritone.load(tmp_path / "bundle").infer({"image": np.full((2, 4, 5, 3), 7, np.float32)})
     assert np.array_equal(answers["means"], np.full((2, 3), 7))
 
 

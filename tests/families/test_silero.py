@@ -43,7 +43,7 @@ def bundle(rate: int, silero_bundle: Path, shared: Shared) -> Path:
 
 @pytest.fixture(scope="module")
 def detector(bundle: Path) -> tritone.Detector:
-    return tritone.load_detector(bundle, threads=1)
+    return tritone.load(bundle, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_a_long_recording_is_computed_in_blocks_with_the_same_result(
     bundle: Path, detector: tritone.Detector, recordings: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(voice_activity, "BLOCK_S", 2.0)
-    in_blocks = tritone.load_detector(bundle, threads=1)
+    in_blocks = tritone.load(bundle, threads=1)
     for wanted, found in zip(detector.detect(recordings), in_blocks.detect(recordings), strict=True):
         np.testing.assert_allclose(found.probabilities, wanted.probabilities, atol=FLOAT_NOISE)
         assert found.segments == wanted.segments
@@ -236,14 +236,14 @@ def test_a_manifest_that_does_not_fit_the_kind_is_refused(
     shutil.copytree(silero_bundle, tmp_path / "vad")
     (tmp_path / "vad" / "manifest.json").write_text(json.dumps({**manifest, **changed}), encoding="utf-8")
     with pytest.raises(BundleError, match=told):
-        tritone.load_detector(tmp_path / "vad")
+        tritone.load(tmp_path / "vad")
 
 
 def test_each_way_of_loading_says_what_else_a_bundle_is_for(silero_bundle: Path) -> None:
     assert isinstance(tritone.load(silero_bundle), tritone.Detector)
-    with pytest.raises(BundleError, match=r"voice activity detector: it finds speech.*tritone\.load_detector"):
+    with pytest.raises(BundleError, match=r"voice activity detector: it finds speech.*tritone\.load"):
         open_system(str(silero_bundle))
-    with pytest.raises(BundleError, match="kind 'voice-activity': it finds speech and makes no embeddings"):
-        tritone.load_embedder(silero_bundle)
+    with pytest.raises(BundleError, match="a voice activity detector: it finds speech and makes no embeddings"):
+        tritone.load_as(tritone.Embedder, silero_bundle)
     with pytest.raises(BundleError, match=r"demo-speaker is a speaker model: .* detects no voice activity"):
-        tritone.load_detector("demo-speaker")
+        tritone.load_as(tritone.Detector, "demo-speaker")

@@ -11,6 +11,7 @@ import pytest
 import tritonclient.grpc as triton
 from onnx import TensorProto, helper, numpy_helper
 
+import tritone
 from serving import quiet_options
 from tritone.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance
@@ -171,13 +172,26 @@ def test_a_kind_of_another_package_is_built_and_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("package")
+def test_it_runs_in_process_with_what_all_models_have(tmp_path: Path) -> None:
+    meter = tritone.load(write_loudness(tmp_path / "meter"), threads=1)
+    tone = np.full(1000, 0.5, np.float32)
+    assert meter.run(tone).get() == 0.25
+    loud, click = meter.run([tone, tone[:9]], options={"factor": 4})
+    assert loud.get() == 1.0
+    assert "a click has no loudness" in str(click.error)
+    assert [each.get() for each in meter.run_iter([tone, tone])] == [0.25, 0.25]
+    with pytest.raises(BundleError, match=r"is a loudness meter: .* has no streams"):
+        meter.stream()
+
+
+@pytest.mark.usefixtures("package")
 def test_what_it_does_not_do_is_said_in_its_own_words(tmp_path: Path) -> None:
-    from tritone.pipelines import check_embeds, open_offline
+    from tritone.pipelines import open_offline
 
     bundle = write_loudness(tmp_path / "meter")
     for use, told in (
         (open_offline, "is a loudness meter: it measures loudness and writes no text"),
-        (check_embeds, "is of kind 'loudness': it measures loudness and makes no embeddings"),
+        (tritone.Embedder, "is a loudness meter: it measures loudness and makes no embeddings"),
     ):
         with pytest.raises(BundleError, match=told):
             use(Bundle.open(bundle))

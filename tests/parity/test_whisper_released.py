@@ -48,7 +48,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
 
 @pytest.fixture(scope="module")
 def model(report: ExportReport) -> Any:
-    return tritone.load_whisper(report.bundle.path, threads=2, **GREEDY)
+    return tritone.load(report.bundle.path, threads=2, **GREEDY)
 
 
 def answer(result: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_an_engine_on_a_device_has_the_same_tokens_and_times(
     bundle = export_whisper(checkpoint=folder, output=tmp_path / "tiny.en", runtimes=("torch",), check=False).bundle
     model.open()  # on the host
     monkeypatch.setenv("TRITONE_WHISPER_ENGINE", "1")
-    engine = tritone.load_whisper(bundle.path, runtime="torch", threads=2, **GREEDY)
+    engine = tritone.load(bundle.path, runtime="torch", threads=2, **GREEDY)
     expected, clips = golden("clips"), [clip.path for clip in read_clips()]
     near: list[bool] = []
     for beam in (1, 5):
@@ -127,7 +127,7 @@ def test_real_speech_has_the_tokens_of_faster_whisper(model: Any) -> None:
 
 
 def test_int8_understands_nearly_the_same(report: ExportReport) -> None:
-    model = tritone.load_whisper(report.bundle.path, precision="int8", threads=2, **GREEDY)
+    model = tritone.load(report.bundle.path, precision="int8", threads=2, **GREEDY)
     expected, clips = golden("clips"), [clip.path for clip in read_clips()]
     found = [result.get().text for result in model.transcribe(clips)]
     assert sum(text == expected[clip.stem]["text"] for text, clip in zip(found, clips, strict=True)) >= 5

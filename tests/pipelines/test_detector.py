@@ -17,7 +17,7 @@ from tritone.search.activity import ActivityOptions
 
 @pytest.fixture(scope="module")
 def detector(silero_bundle: Path) -> tritone.Detector:
-    return tritone.load_detector(silero_bundle, threads=1, max_audio_s=20)
+    return tritone.load(silero_bundle, threads=1, max_audio_s=20)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_streams_tell_when_speech_begins_and_refuse_options_of_recordings(
 def test_the_end_of_a_stream_ends_its_segment(silero_bundle: Path, clip: Path) -> None:
     audio = read_audio(clip, 16000)[:16000]
     # What it was loaded with for recordings does not keep it from streams.
-    detector = tritone.load_detector(silero_bundle, threads=1, min_speech_s=5, max_segment_s=6, chunk_size=4)
+    detector = tritone.load(silero_bundle, threads=1, min_speech_s=5, max_segment_s=6, chunk_size=4)
     assert detector.segments(audio) == []
     with detector.stream() as stream:
         since = stream.accept(audio).speaking_since_s

@@ -22,7 +22,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def embedder(bundle: Path) -> tritone.Embedder:
-    return tritone.load_embedder(bundle, threads=1)
+    return tritone.load(bundle, threads=1)
 
 
 def test_files_and_arrays_are_embedded_in_their_order(embedder: tritone.Embedder, tmp_path: Path) -> None:
@@ -61,12 +61,12 @@ def test_similarity_is_the_cosine(embedder: tritone.Embedder) -> None:
 
 def test_windows_are_an_option_of_the_embedder_and_of_a_call(bundle: Path, embedder: tritone.Embedder) -> None:
     wave = np.concatenate([np.full(1600, 1 / 8), np.full(800, 2 / 8)]).astype(np.float32)
-    windowed = tritone.load_embedder(bundle, threads=1, window_s=0.1)
+    windowed = tritone.load(bundle, threads=1, window_s=0.1)
     np.testing.assert_allclose(windowed.embed([wave])[0, 1:3], [0.75, 0.25], atol=EXACT)
     asked = embedder.embed([wave], options=tritone.EmbedOptions(window_s=0.1))
     np.testing.assert_array_equal(asked, windowed.embed([wave]))
     with pytest.raises(InputError, match="window_s must be 0 or more"):
-        tritone.load_embedder(bundle, window_s=-1)
+        tritone.load(bundle, window_s=-1)
     with pytest.raises(InputError, match=r"needs at least 0\.050 s"):
         embedder.embed(["absent.wav"], options=tritone.EmbedOptions(window_s=0.01))
 
@@ -85,14 +85,14 @@ def test_bad_inputs_are_told_by_their_place(embedder: tritone.Embedder, bundle: 
         (2, True),
     ]
     with pytest.raises(AudioError, match=r"the limit is 0\.05 s"):
-        tritone.load_embedder(bundle, threads=1, max_audio_s=0.05).embed([wave])
+        tritone.load(bundle, threads=1, max_audio_s=0.05).embed([wave])
 
 
 def test_each_way_of_loading_names_the_other(bundle: Path, toy_bundle: Path) -> None:
     assert isinstance(tritone.load(bundle), tritone.Embedder)
-    with pytest.raises(BundleError, match=r"is a speaker model: .*tritone\.load_embedder"):
+    with pytest.raises(BundleError, match=r"is a speaker model: .*tritone\.load"):
         open_system(str(bundle))
-    with pytest.raises(BundleError, match=r"is of kind 'ctc': .*tritone\.load,"):
-        tritone.load_embedder(toy_bundle)
+    with pytest.raises(BundleError, match=r"is a CTC model: .*tritone\.load,"):
+        tritone.load_as(tritone.Embedder, toy_bundle)
     with pytest.raises(ValueError, match="runtime must be one of"):
-        tritone.load_embedder(bundle, runtime="abacus")
+        tritone.load(bundle, runtime="abacus")

@@ -22,11 +22,11 @@ ROW = np.float32([[1, 2, 3]])
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tritone.Model:
-    return tritone.load_model(write_scaled(tmp_path_factory.mktemp("scaled") / "bundle"), threads=1)
+def model(tmp_path_factory: pytest.TempPathFactory) -> tritone.GenericModel:
+    return tritone.load(write_scaled(tmp_path_factory.mktemp("scaled") / "bundle"), threads=1)
 
 
-def test_a_model_takes_and_returns_arrays_by_name(model: tritone.Model) -> None:
+def test_a_model_takes_and_returns_arrays_by_name(model: tritone.GenericModel) -> None:
     assert model.infer({"x": [[1, 2, 3], [4, 5, 6]]})["y"].tolist() == [[3, 5, 7], [9, 11, 13]]
 
 
@@ -44,13 +44,13 @@ def test_a_model_takes_and_returns_arrays_by_name(model: tritone.Model) -> None:
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_with_what_would(
-    model: tritone.Model, inputs: dict[str, object], message: str
+    model: tritone.GenericModel, inputs: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         model.infer(inputs)
 
 
-def test_an_unknown_output_is_refused(model: tritone.Model) -> None:
+def test_an_unknown_output_is_refused(model: tritone.GenericModel) -> None:
     with pytest.raises(InputError, match="there is no output z; the model has y"):
         model.infer({"x": ROW}, ["z"])
 
@@ -62,7 +62,7 @@ def test_outputs_come_in_the_order_of_the_models(tmp_path: Path, asked: list[str
     inputs = tuple(GenericInput(name=name, type="FP32", dims=(2,)) for name in ("x", "before"))
     for names in (("sum", "next"), ("next", "sum")):
         generic = Generic(inputs=inputs, outputs=tuple(tensors[name] for name in names), max_batch_size=4)
-        model = tritone.load_model(write_generic(tmp_path / names[0], running_sum(), generic), threads=1)
+        model = tritone.load(write_generic(tmp_path / names[0], running_sum(), generic), threads=1)
         assert tuple(model.infer({"x": ROW[:, :2], "before": ROW[:, :2]}, asked)) == names
 
 
@@ -75,7 +75,7 @@ def test_requests_of_one_shape_share_a_call_and_a_bad_one_has_its_own_error(tmp_
 
 def test_states_go_from_one_request_of_a_sequence_to_the_next(tmp_path: Path) -> None:
     bundle = write_running_sum(tmp_path / "bundle")
-    found = tritone.load_model(bundle, threads=1).sequence([{"x": [[1, 10]]}, {"x": [[2, 20]]}, {"x": [[3, 30]]}])
+    found = tritone.load(bundle, threads=1).sequence([{"x": [[1, 10]]}, {"x": [[2, 20]]}, {"x": [[3, 30]]}])
     assert [each["sum"].tolist() for each in found] == [[[1, 10]], [[3, 30]], [[6, 60]]]
     pipeline = GenericPipeline(Bundle.open(bundle), max_sequences=2)
     x = {"x": np.float32([[1, 1]])}
@@ -123,13 +123,13 @@ def test_a_generic_model_is_not_compiled_for_lengths_of_audio(tmp_path: Path) ->
 
 
 def test_a_generic_model_writes_no_text(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"a generic model: .* writes no text\. Use it with tritone\.load_model"):
+    with pytest.raises(BundleError, match=r"a generic model: .* writes no text\. Use it with tritone\.load"):
         open_system(str(write_scaled(tmp_path / "bundle")))
 
 
 def test_a_bundle_of_speech_is_no_model_of_arrays(toy_bundle: Path) -> None:
-    with pytest.raises(BundleError, match=r"it writes text, and takes no arrays by name\. Load it with tritone\.load"):
-        tritone.load_model(toy_bundle)
+    with pytest.raises(BundleError, match=r"it writes text and takes no arrays by name\. Load it with tritone\.load"):
+        tritone.load_as(tritone.GenericModel, toy_bundle)
 
 
 def test_a_shape_that_the_graph_cannot_take_is_the_clients_fault(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_shape_that_the_graph_cannot_take_is_the_clients_fault(tmp_path: Path)
     )
     onnx.save(model, tmp_path / "pairs.onnx")
     export_onnx(model=tmp_path / "pairs.onnx", output=tmp_path / "bundle")
-    opened = tritone.load_model(tmp_path / "bundle")
+    opened = tritone.load(tmp_path / "bundle")
     assert opened.infer({"x": np.ones((1, 6))})["y"].shape == (1, 3, 2)
     with pytest.raises(InputError, match=r"does not take these shapes: x \[1, 5\]; it takes x \[1, 16\], for example"):
         opened.infer({"x": np.ones((1, 5))})

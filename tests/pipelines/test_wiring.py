@@ -82,7 +82,7 @@ def written(folder: Path, path: Path, changes: dict[str, Any]) -> Path:
 
 
 def test_an_ensemble_answers_as_its_parts_do(folder: Path) -> None:
-    ensemble = tritone.load_ensemble(folder / "spec.yaml")
+    ensemble = tritone.load(folder / "spec.yaml", trust=True)
     found = ensemble.infer({"TEXT": [["one two three"], ["a bc def"]]})
     # lengths of three words, doubled and one more, and their mean
     assert found["MEAN"].tolist() == [[pytest.approx((7 + 7 + 11) / 3)], [5]]
@@ -110,7 +110,7 @@ def test_one_way_in_opens_ensembles_too(folder: Path) -> None:
 
 
 def test_requests_that_do_not_fit_name_the_step(folder: Path) -> None:
-    ensemble = tritone.load_ensemble(folder / "spec.yaml")
+    ensemble = tritone.load(folder / "spec.yaml", trust=True)
     with pytest.raises(InputError, match=r"step scale: x has shape \[1, 2\], FP32 \[rows, 3\] is needed"):
         ensemble.infer({"TEXT": [["two words"]]})
     with pytest.raises(InputError, match="step tokenizer: a text is empty"):
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_told_before_anything_runs(
     folder: Path, tmp_path: Path, changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InputError, match=told):
-        tritone.load_ensemble(written(folder, tmp_path / "spec.yaml", changes))
+        tritone.load(written(folder, tmp_path / "spec.yaml", changes), trust=True)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_files_that_are_no_ensembles_are_errors(tmp_path: Path, text: str | byte
 
 def test_a_step_that_decides_calls_models_of_the_file(folder: Path, tmp_path: Path) -> None:
     changes = {"steps.pool.python": "steps:deciding", "models": {"scaled": {"bundle": "scaled"}}}
-    ensemble = tritone.load_ensemble(written(folder, tmp_path / "spec.yaml", changes))
+    ensemble = tritone.load(written(folder, tmp_path / "spec.yaml", changes), trust=True)
     # The function scales once more where the mean is below ten.
     found = ensemble.infer({"TEXT": [["one two three"], ["twelve letters inside"]]})
     assert found["MEAN"].tolist() == [[pytest.approx((15 + 15 + 23) / 3)], [pytest.approx((13 + 15 + 13) / 3)]]
@@ -167,14 +167,14 @@ def test_the_last_step_may_answer_many_times(folder: Path, tmp_path: Path) -> No
         "letters": {"python": "steps:spell", "inputs": {"text": "up.output"}},
     }
     path = written(folder, tmp_path / "spec.yaml", {"steps": steps, "outputs": {"LETTER": "letters.output"}})
-    ensemble = tritone.load_ensemble(path)
+    ensemble = tritone.load(path, trust=True)
     found = [each["LETTER"].tolist() for each in ensemble.stream({"TEXT": [["ab"]]})]
     assert found == [[[b"A"]], [[b"B"]]]
     with pytest.raises(InputError, match="answers many times"):
         ensemble.infer({"TEXT": [["ab"]]})
     steps["last"] = {"python": "steps:upper", "inputs": {"text": "letters.output"}}
     with pytest.raises(InputError, match="letters answers many times, so it must be the last step"):
-        tritone.load_ensemble(written(folder, path, {"steps": steps, "outputs": {"LETTER": "last.output"}}))
+        tritone.load(written(folder, path, {"steps": steps, "outputs": {"LETTER": "last.output"}}), trust=True)
 
 
 def test_a_speaker_model_is_a_step(folder: Path, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_a_speaker_model_is_a_step(folder: Path, tmp_path: Path) -> None:
     }
     path = written(folder, tmp_path / "spec.yaml", {"steps": steps, "outputs": {"NORM": "norm.output"}})
     wave = np.random.default_rng(0).normal(0, 0.1, (1, 16000)).astype(np.float32)
-    vector = tritone.load_embedder("demo-speaker").embed(wave[0])
-    found = tritone.load_ensemble(path).infer({"AUDIO": wave})
+    vector = tritone.load("demo-speaker").embed(wave[0])
+    found = tritone.load(path, trust=True).infer({"AUDIO": wave})
     assert found["NORM"].tolist() == [[pytest.approx(float(np.linalg.norm(vector)), rel=1e-5)]]
 
 
@@ -196,7 +196,7 @@ def test_a_bundle_that_is_a_program_runs_only_where_the_file_says_so(folder: Pat
     step: dict[str, Any] = {"bundle": str(tmp_path / "upper"), "inputs": {"text": "TEXT"}}
     changes = {"steps": {"up": step}, "outputs": {"UP": "up.output"}}
     with pytest.raises(OperatorError, match="functions of Python run only where they are asked for: runtime python"):
-        tritone.load_ensemble(written(folder, tmp_path / "spec.yaml", changes)).infer({"TEXT": [["a"]]})
+        tritone.load(written(folder, tmp_path / "spec.yaml", changes), trust=True).infer({"TEXT": [["a"]]})
     step["runtime"] = "python"
-    found = tritone.load_ensemble(written(folder, tmp_path / "spec.yaml", changes)).infer({"TEXT": [["a"]]})
+    found = tritone.load(written(folder, tmp_path / "spec.yaml", changes), trust=True).infer({"TEXT": [["a"]]})
     assert found["UP"].tolist() == [[b"A"]]

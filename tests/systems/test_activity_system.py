@@ -17,7 +17,7 @@ CLIPS = [str(SHIPPED_CLIPS / f"clip-0{number}.flac") for number in (1, 2)]
 
 @pytest.fixture(scope="module")
 def detector(silero_bundle: Path) -> tritone.Detector:
-    return tritone.load_detector(silero_bundle, threads=1, threshold=0.6)
+    return tritone.load(silero_bundle, threads=1, threshold=0.6)
 
 
 def test_a_detector_is_described_by_what_decides_its_segments(detector: tritone.Detector) -> None:

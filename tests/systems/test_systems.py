@@ -17,6 +17,7 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio import read_ahead
 from tritone.audio.waveform import Waveform
 from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError, TritoneError
+from tritone.kinds import kind_named
 from tritone.pipelines import sources
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.result import Partial, TranscriptResult
@@ -147,7 +148,7 @@ def test_a_specification_is_name_target_and_options(text: str, name: str, target
         ("big,threads", "'threads' is not key=value"),
         ("big,threads=", "'threads=' is not key=value"),
         ("big,threads=1,threads=2", "threads is given twice"),
-        ("big,model=m", "unknown model; a bundle takes mode, chunk_ms, realtime, concurrency, device, threads"),
+        ("big,model=m", "unknown model; a bundle takes mode, chunk_ms, realtime, concurrency, device, runtime"),
         (
             "grpc://h/m,device=cpu",
             "unknown device; a served model takes mode, chunk_ms, realtime, concurrency, timeout_s",
@@ -163,8 +164,9 @@ def test_the_options_of_bundles_are_those_of_load():
     known = load_options()
     assert {"device": "str", "threads": "int", "max_audio_s": "float"}.items() <= known.items()
     assert "bundle" not in known
-    parameters = tritone.load.__kwdefaults__ or {}
-    assert set(known) == set(parameters) - {"endpoints"}  # which text cannot give
+    models: list[tuple[type[tritone.Model], str]] = [(tritone.Recognizer, "ctc"), (tritone.Transcriber, "whisper")]
+    loadable = {name for model, kind in models for name in model.loadable(kind_named(kind))}
+    assert set(known) == loadable - {"endpoints"} | {"trust"}  # rules, which text cannot give
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_a_batch_of_long_files_has_few_of_them(toy_bundle: Path, monkeypatch: py
         batches.append(len(waveforms))
         return [Transcript("") for _ in waveforms]
 
-    monkeypatch.setattr("tritone.pipelines.recognizer.BATCH_S", 2.5)
+    monkeypatch.setattr("tritone.pipelines.recognizer.Recognizer.batch_s", 2.5)
     monkeypatch.setattr(
         "tritone.pipelines.sources.read_or_blocks",
         lambda path, rate, *_, **__: np.zeros(int(float(path) * rate), np.float32),

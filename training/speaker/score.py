@@ -180,7 +180,7 @@ def main() -> None:
     if arguments.json is not None and arguments.packs is not None:
         parser.error("--json is for the public trials; with --packs there are others")
 
-    embedder = tritone.load_embedder(arguments.bundle)
+    embedder = tritone.load(arguments.bundle)
     if arguments.packs is None:
         sets = {name: public_set(arguments.data / name) for name in CORPORA}
     else:

@@ -221,9 +221,9 @@ def _listener(stack: ExitStack, opened: OpenModel, vad: str | None) -> "Callable
                 sample_rate=opened.sample_rate,
                 chunk_ms=DETECTED_AT_ONCE_MS,
             )
-        from tritone import load_detector
+        from tritone import Detector, load_as
 
-        detector = load_detector(vad)
+        detector = load_as(Detector, vad)
         detector.streaming.warm_up()  # what is wrong with it concerns all recordings
         return partial(detector.stream, opened.sample_rate)
     except ValueError as error:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,17 +86,18 @@ def embed(
 
 
 def _open(where: Where, on_ray: OnRay, threads: int | None, windows: dict[str, Any]) -> System[EmbeddingResult]:
-    from tritone import load_embedder
+    from tritone import Embedder, load_as
 
+    load = partial(load_as, Embedder)
     try:
         if where.url is not None:
             return embedder(where.connect(), where.model, concurrency=where.concurrency, **windows)
         bundle = where.prepared()
         options = where.loading(threads=threads, **windows)
-        here = BundleSystem[EmbeddingResult](load_embedder(bundle, **options), options=options)
+        here = BundleSystem[EmbeddingResult](load(bundle, **options), options=options)
         if on_ray.ray is None:
             return here
-        return on_ray.system(here, load=load_embedder, bundle=bundle, result=EmbeddingResult, options=options)
+        return on_ray.system(here, load=load, bundle=bundle, result=EmbeddingResult, options=options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

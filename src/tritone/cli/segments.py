@@ -197,7 +197,7 @@ def _results(
     on_answer: AnswerListener,
 ) -> "Iterable[ActivityResult]":
     """What a server or a bundle finds; they are closed with `stack`."""
-    from tritone import load_detector  # a server's client need not wait for it
+    from tritone import Detector, load_as  # a server's client need not wait for it
 
     played: Callable[[], AbstractContextManager[SpeechStream]]
     try:
@@ -216,7 +216,7 @@ def _results(
             )
             pcm, rate = client.pcm_of(info) is not False, info.sample_rate
         else:
-            detector = load_detector(where.prepared(), **where.loading(**options))
+            detector = load_as(Detector, where.prepared(), **where.loading(**options))
             detector.open(streaming=playback is not None)  # what is wrong with it concerns all recordings
             if playback is None:
                 here = BundleSystem["ActivityResult"](detector)

@@ -1,6 +1,6 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -312,13 +312,12 @@ def _load(
     decoding: Mapping[str, Any],
     timed: Mapping[str, Any],
 ) -> "System[TranscriptResult]":
-    from tritone import load, load_whisper  # a server's client need not wait for it
+    from tritone import load  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
     from tritone.kinds.speech import speech_kind
     from tritone.result import TranscriptResult
 
     bundle = where.prepared()
-    loader: Callable[..., Any]
     opened = Bundle.open(bundle)
     if opened.manifest.whisper is not None:
         language = {"language": given["language"]} if given.get("language") else {}
@@ -326,17 +325,17 @@ def _load(
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; they have {', '.join(OF_WHISPER)}")
-        loader, options = load_whisper, where.loading(**{**timed, **decoding})
+        options = where.loading(**{**timed, **decoding})
     else:
         if decoding:
             raise typer.BadParameter(
                 f"{', '.join(OF_WHISPER)} are for Whisper models; this one has --search and its options"
             )
         speech_kind(opened)
-        loader, options = load, where.loading(**given)
-    here = BundleSystem[TranscriptResult](loader(bundle, **options), playback=playback, options=options)
+        options = where.loading(**given)
+    here = BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here
     if on_ray.ray is not None:
-        system = on_ray.system(here, load=loader, bundle=bundle, result=TranscriptResult, options=options)
+        system = on_ray.system(here, load=load, bundle=bundle, result=TranscriptResult, options=options)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

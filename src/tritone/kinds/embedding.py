@@ -23,7 +23,8 @@ class EmbeddingKind(Kind):
     name = "embedding"
     noun = "a speaker model"
     does = "it makes embeddings"
-    usage = "Use it with `tritone embed` or tritone.load_embedder"
+    usage = "Use it with `tritone embed` or tritone.load"
+    in_process = "tritone.pipelines.embedder:Embedder"
     encoders: ClassVar[Mapping[Mode, Role]] = {"embedding": "encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic")
     options = EmbedOptions

@@ -22,7 +22,8 @@ class GenericKind(Kind):
     name = "generic"
     noun = "a generic model"
     does = "it takes and returns the tensors of its graph"
-    usage = "Use it with tritone.load_model"
+    usage = "Use it with tritone.load"
+    in_process = "tritone.pipelines.generic.model:GenericModel"
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
     def fault(self, manifest: Manifest) -> str | None:

@@ -22,7 +22,8 @@ class VoiceActivityKind(Kind):
     name = "voice-activity"
     noun = "a voice activity detector"
     does = "it finds speech"
-    usage = "Load it with tritone.load_detector"
+    usage = "Load it with tritone.load"
+    in_process = "tritone.pipelines.detector:Detector"
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     options = ActivityOptions
     parameters = PARAMETERS

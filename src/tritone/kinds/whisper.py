@@ -23,7 +23,8 @@ class WhisperKind(Kind):
     noun = "a Whisper model"
     does = "it decodes windows of a recording one after the other"
     writes_text = True
-    usage = "Load it with tritone.load_whisper"
+    usage = "Load it with tritone.load"
+    in_process = "tritone.pipelines.whisper.transcriber:Transcriber"
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     options = DecodingOptions
     parameters = PARAMETERS

@@ -3,7 +3,6 @@
 from typing import Any
 
 from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
 from tritone.pipelines.kind import kind_of
@@ -20,7 +19,6 @@ __all__ = [
     "Step",
     "StreamingPipeline",
     "Transcript",
-    "check_embeds",
     "check_writes",
     "open_offline",
     "open_streaming",
@@ -43,13 +41,3 @@ def check_writes(bundle: Bundle) -> None:
     """Make sure that a bundle's model writes text; raises `BundleError` that says what it does instead."""
     if (kind := kind_of(bundle)).options is not SearchOptions:
         raise kind.unsearched(bundle)
-
-
-def check_embeds(bundle: Bundle) -> None:
-    """Make sure that a bundle's model makes embeddings; raises `BundleError` that says what it does instead."""
-    kind = kind_of(bundle)
-    if kind.options is not EmbedOptions:
-        raise BundleError(
-            f"{bundle.path} is of kind {kind.name!r}: {kind.does} and makes no embeddings. {kind.usage}, or take a "
-            "bundle of a speaker model."
-        )

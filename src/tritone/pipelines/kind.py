@@ -31,6 +31,7 @@ from tritone.pipelines.wire import Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
 if TYPE_CHECKING:
+    from tritone.pipelines.model import Model
     from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
 
 GROUP = "tritone.kinds"
@@ -71,6 +72,7 @@ class Kind(ABC):
     noun: ClassVar[str]  # in messages: "a speaker model"
     does: ClassVar[str]  # in messages about what it does not do: "it makes embeddings"
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
+    in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
     writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
@@ -159,6 +161,11 @@ class Kind(ABC):
         Modes that need the same have equal ones.
         """
         return None
+
+    def front(self) -> "type[Model]":
+        """The class of such models in this process."""
+        front: type[Model] = EntryPoint(self.name, self.in_process, GROUP).load()
+        return front
 
     # Requests and results.
 

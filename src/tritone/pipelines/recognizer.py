@@ -1,46 +1,39 @@
 """Recognition in process: the same pipelines that serve, without a server.
 
-recognizer = Recognizer(Bundle.open("demo-asr"))
+recognizer = tritone.load("demo-asr")
 recognizer.transcribe(["a.wav", "b.flac"])  ->  [TranscriptResult, TranscriptResult]
 recognizer.log_probs("a.wav").log_probs     ->  (frames, vocab)
 with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 """
 
 import json
-import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import TritoneError
+from tritone.errors import BundleError, LanguageModelError
 from tritone.longform import BlockActivity, LongForm
-from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.detector import Detector
 from tritone.pipelines.frames import FrameScores
-from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
-from tritone.pipelines.live import Stream, open_stream
-from tritone.pipelines.offline import OfflinePipeline
+from tritone.pipelines.kind import kind_of
+from tritone.pipelines.model import AudioModel, Model
 from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.sources import Sources
-from tritone.pipelines.streaming import StreamingPipeline
 from tritone.result import TranscriptResult
 from tritone.search.endpoint import EndpointRules
-from tritone.search.options import SearchOptions
+from tritone.search.hotwords import load_hotwords
+from tritone.search.options import LmUnit, SearchOptions
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-BATCH_INPUTS = 32  # given to the model at once by `transcribe_iter`, so that it can batch them
-BATCH_S = 300.0  # and their audio, in seconds; results of short batches appear while others are being worked on
 
 Options = SearchOptions | Mapping[str, Any] | None
 
@@ -53,65 +46,53 @@ class TranscribeOptions(TypedDict, total=False):
     concurrency: int | None
 
 
-class Recognizer:
-    """A model ready to transcribe. Graphs are opened when they are first needed; may be used from several threads."""
+class Recognizer(AudioModel[TranscriptResult]):
+    """A model of speech that is searched frame by frame, ready to transcribe."""
+
+    settings = ("max_audio_s", "lm", "lm_unit", "chunk_size", "left_chunks", "endpoints", "vad")
+    placed = (*Model.placed, "compile")
+    lacks = "cannot be searched frame by frame"
+    result = TranscriptResult
 
     def __init__(
         self,
         bundle: Bundle,
         *,
-        placement: Placement = ON_CPU,
-        max_audio_s: float = DEFAULT_MAX_AUDIO_S,
-        search: SearchSettings | None = None,
+        lm: "str | os.PathLike[str] | None" = None,
+        lm_unit: LmUnit = "auto",
+        hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
         chunk_size: int | None = None,
         left_chunks: int | None = None,
         endpoints: EndpointRules | None = None,
         detector: Detector | None = None,
+        **options: Any,
     ) -> None:
-        """Take an opened bundle, and the options of `tritone.load`; those of the search are gathered in `search`.
+        """Take an opened bundle; as of `AudioModel`, the rest as of `tritone.load`.
 
-        `detector`: by whose pauses long recordings are cut.
+        Args:
+            detector: by whose pauses long recordings are cut; None cuts them into pieces that share some audio.
 
         Raises:
-            BundleError: the model writes no text.
+            LanguageModelError: there is no such language model.
         """
-        check_writes(bundle)
-        self.bundle = bundle
-        self.sample_rate = bundle.manifest.sample_rate
-        self.max_audio_s = max_audio_s
-        self._sources = Sources(self.sample_rate, max_audio_s)
-        self._options: dict[str, Any] = {
-            "placement": placement,
+        super().__init__(bundle, **{name: value for name, value in options.items() if value is not None})
+        if lm is not None and not Path(lm).is_file():
+            raise LanguageModelError(f"there is no language model {lm}; give the path of an ARPA or KenLM file")
+        if hotwords is not None:
+            self._usual = replace(self._usual, hotwords=load_hotwords(hotwords))
+        search = SearchSettings(options=self._usual, lm=None if lm is None else Path(lm), lm_unit=lm_unit)
+        self._defaults = search
+        self._stream_options = {
             "search": search,
-        }
-        self._streams: dict[str, Any] = {"endpoints": endpoints}
-        # Not told unless asked for: most bundles have numbers of their own.
-        self._streams |= {
-            name: value
-            for name, value in (("chunk_size", chunk_size), ("left_chunks", left_chunks))
-            if value is not None
+            "endpoints": endpoints,
+            "chunk_size": chunk_size,
+            "left_chunks": left_chunks,
         }
         self._detector = detector
-        self._lock = threading.Lock()
-        self._offline: OfflinePipeline | None = None
-        self._streaming: StreamingPipeline | None = None
-        self._dropped: deque[int] = deque()  # slots of streams that were dropped without a word
 
-    @property
-    def offline(self) -> OfflinePipeline:
-        """The pipeline for whole utterances."""
-        with self._lock:
-            if self._offline is None:
-                self._offline = open_offline(self.bundle, max_audio_s=self.max_audio_s, **self._options)
-            return self._offline
-
-    @property
-    def streaming(self) -> StreamingPipeline:
-        """The pipeline for streams; raises `BundleError` if the bundle was exported without one."""
-        with self._lock:
-            if self._streaming is None:
-                self._streaming = open_streaming(self.bundle, **self._options, **self._streams)
-            return self._streaming
+    @classmethod
+    def refused(cls, bundle: Bundle) -> BundleError:
+        return kind_of(bundle).unsearched(bundle)
 
     @overload
     def transcribe(  # type: ignore[overload-overlap]  # a path is an iterable of letters, too
@@ -162,7 +143,7 @@ class Recognizer:
         """
 
         def run(each: Iterable[AudioInput]) -> Iterator[TranscriptResult]:
-            return self._run(each, sample_rate, search, details, concurrency, None)
+            return self._transcribed(each, sample_rate, search, details, concurrency, None)
 
         return all_or_one(inputs, run)
 
@@ -173,15 +154,16 @@ class Recognizer:
         sample_rate: int | None = None,
         search: Options = None,
         details: bool = True,
-        concurrency: int = BATCH_INPUTS,
+        concurrency: int | None = None,
     ) -> Generator[TranscriptResult, None, None]:
         """Like `transcribe`, but yields results as batches of `concurrency` inputs are done.
 
         `inputs` may be a generator of any length: the next ones are decoded while the model computes.
         """
-        return self._run(inputs, sample_rate, search, details, concurrency, BATCH_S)
+        together = self.batch_inputs if concurrency is None else concurrency
+        return self._transcribed(inputs, sample_rate, search, details, together, self.batch_s)
 
-    def _run(
+    def _transcribed(
         self,
         inputs: Iterable[AudioInput],
         sample_rate: int | None,
@@ -190,14 +172,8 @@ class Recognizer:
         batch_inputs: int | None,
         batch_s: float | None,
     ) -> Generator[TranscriptResult, None, None]:
-        chosen: SearchOptions | None = None
-        if search is not None:  # what is wrong with it is found before files are read
-            searching = self.offline.searching
-            given = search if isinstance(search, SearchOptions) else searching.options.changed(_as_parameters(search))
-            chosen = searching.check(given)
-
-        def recognize(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
-            return self.offline.run(waveforms, [chosen] * len(waveforms))
+        detector, rate = self._detector, self.sample_rate
+        chosen = self._chosen(search)
 
         def shown(found: Any) -> TranscriptResult:
             options = chosen or self.offline.searching.options
@@ -209,34 +185,26 @@ class Recognizer:
         def heard(detector: Detector, samples: Waveform) -> SpeechActivity:
             return detector.detect(samples, sample_rate=rate).get()
 
-        detector, rate = self._detector, self.sample_rate
         long_form = LongForm(
             rate,
             lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
             details=details,
             activity=lambda: None if detector is None else partial(BlockActivity, partial(heard, detector), rate),
         )
-        results = self._sources.each(
-            inputs,
-            recognize,
-            TranscriptResult,
-            sample_rate=sample_rate,
-            batch_inputs=batch_inputs,
-            batch_s=batch_s,
-            long_form=long_form,
-        )
-        return _each(long_form.join(results), shown)
+        results = self._each(inputs, sample_rate, chosen, batch_inputs, batch_s, long_form)
+        return _mapped(shown, long_form.join(results))
 
-    run, run_iter = transcribe, transcribe_iter  # by one name in every kind of model
-    batch_inputs = BATCH_INPUTS
+    run, run_iter = transcribe, transcribe_iter  # type: ignore[assignment]
 
-    def open(self, *, streaming: bool = False) -> OfflinePipeline | StreamingPipeline:
-        """The pipeline for whole utterances or for streams, opened if it has not been."""
-        return self.streaming if streaming else self.offline
+    def _parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
+            for name, value in options.items()
+            if value is not None
+        }
 
-    def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What decides the texts besides the model: all options that it was loaded with, and where it is."""
-        return {"bundle": str(self.bundle.path), **options}
+    def _checked(self, options: SearchOptions) -> SearchOptions:
+        return self.offline.searching.check(options)
 
     def log_probs(self, source: AudioInput, sample_rate: int | None = None) -> FrameScores:
         """The log-probabilities that a CTC model gives every token in every frame.
@@ -259,31 +227,9 @@ class Recognizer:
             blank=vocabulary.settings.blank_id,
         )
 
-    def stream(self, sample_rate: int | None = None, options: SearchOptions | None = None) -> Stream[Transcript]:
-        """Start a stream. Streams may be of any length.
 
-        Args:
-            sample_rate: of its audio, in Hz; None means the model's.
-            options: how to search; None takes what the recognizer was loaded with.
-
-        Raises:
-            InputError: the options ask for what the model does not have.
-            ServerBusyError: too many streams are open.
-        """
-        return open_stream(self.streaming, self._dropped, sample_rate, options)
-
-
-def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
-    """A search by the names of the wire contract, in the form that requests have it."""
-    return {
-        name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
-        for name, value in search.items()
-        if value is not None
-    }
-
-
-def _each(
-    results: Generator[TranscriptResult, None, None], shown: Callable[[TranscriptResult], TranscriptResult]
+def _mapped(
+    shown: Callable[[TranscriptResult], TranscriptResult], results: Generator[TranscriptResult, None, None]
 ) -> Generator[TranscriptResult, None, None]:
     with closing(results):
         yield from map(shown, results)

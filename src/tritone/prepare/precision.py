@@ -18,11 +18,7 @@ from tritone.bundle.bundle import MANIFEST
 from tritone.bundle.manifest import Precision
 from tritone.corpus.clips import read_clips
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.recognizer import Recognizer
-from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.whisper.options import DecodingOptions
-from tritone.pipelines.whisper.transcriber import Transcriber
-from tritone.search.options import SearchOptions
+from tritone.pipelines.kind import kind_of
 
 TURNS = 3
 
@@ -58,7 +54,8 @@ def _timed(bundle: Bundle) -> Mapping[str, float]:
     """Seconds that the first shipped clip takes in each precision: the least of some turns."""
     clip = read_clips()[0].path
     precisions: tuple[Precision, ...] = ("fp32", "int8")
-    fronts = {each: _front(bundle, Placement(precision=each)) for each in precisions}
+    front: Any = kind_of(bundle).front()
+    fronts = {each: front(bundle, placement=Placement(precision=each), max_audio_s=60.0) for each in precisions}
     seconds: dict[str, float] = {}
     for turn in range(1 + TURNS):  # the first opens the graphs
         for precision, front in fronts.items():
@@ -67,12 +64,6 @@ def _timed(bundle: Bundle) -> Mapping[str, float]:
             if turn:
                 seconds[precision] = min(seconds.get(precision, float("inf")), time.perf_counter() - begun)
     return seconds
-
-
-def _front(bundle: Bundle, placement: Placement) -> Any:
-    if bundle.manifest.whisper is not None:
-        return Transcriber(bundle, placement=placement, max_audio_s=60.0, options=DecodingOptions())
-    return Recognizer(bundle, placement=placement, max_audio_s=60.0, search=SearchSettings(options=SearchOptions()))
 
 
 def prefer(bundle: Path, precision: str) -> None:

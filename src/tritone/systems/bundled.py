@@ -3,38 +3,16 @@
 import hashlib
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
+from typing import Generic, cast
 
-from tritone.audio.files import Selection, StoredAudio
+from tritone.audio.files import Selection
+from tritone.pipelines.model import AudioModel
 from tritone.result import AnyResult
 from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
-from tritone.systems.system import AnyResult_co, Mode
-
-if TYPE_CHECKING:
-    from tritone.bundle.bundle import Bundle
+from tritone.systems.system import Mode
 
 WARM_UP_S = 10.0  # longest silence of a warm-up
-
-
-class LocalModel(Protocol[AnyResult_co]):
-    """A model in this process: `tritone.Recognizer`, `tritone.Embedder`."""
-
-    bundle: "Bundle"
-    sample_rate: int
-    batch_inputs: int
-
-    def open(self, *, streaming: bool) -> Any:
-        """The pipeline for whole files or for streams."""
-        ...
-
-    def run_iter(
-        self, inputs: Iterable[str | Selection | StoredAudio], *, concurrency: int
-    ) -> Generator[AnyResult_co, None, None]: ...
-
-    def deciding(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """What decides the results, of options that the model was loaded with."""
-        ...
 
 
 class BundleSystem(Generic[AnyResult]):
@@ -42,7 +20,7 @@ class BundleSystem(Generic[AnyResult]):
 
     def __init__(
         self,
-        model: LocalModel[AnyResult],
+        model: AudioModel[AnyResult],
         *,
         name: str | None = None,
         playback: Playback | None = None,
@@ -63,7 +41,7 @@ class BundleSystem(Generic[AnyResult]):
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency or (model.batch_inputs if playback is None else 1)
         self.batch = self.concurrency if playback is None else 1
-        self._open: LocalModel[AnyResult] | None = model
+        self._open: AudioModel[AnyResult] | None = model
         self._playback = playback
         self._options = {key: _text(value) for key, value in sorted((options or {}).items()) if value is not None}
 
@@ -90,7 +68,7 @@ class BundleSystem(Generic[AnyResult]):
     ) -> Generator[AnyResult, None, None]:
         if self._playback is None:
             return self._model.run_iter(audio_inputs(paths), concurrency=self.concurrency)
-        model: Any = self._model
+        model = self._model
         results = play_files(
             paths,
             lambda: closing(model.stream()),
@@ -106,7 +84,7 @@ class BundleSystem(Generic[AnyResult]):
         self._open = None
 
     @property
-    def _model(self) -> LocalModel[AnyResult]:
+    def _model(self) -> AudioModel[AnyResult]:
         if self._open is None:
             raise RuntimeError(f"{self.name} has been closed")
         return self._open

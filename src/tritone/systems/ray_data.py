@@ -14,7 +14,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from tritone import load, load_embedder
+from tritone import Embedder, load, load_as
 from tritone.audio.files import StoredAudio
 from tritone.errors import InputError
 from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
@@ -83,8 +83,8 @@ class EmbedBatch(_Batches[EmbeddingResult]):
     """A model that adds the column `embedding`, (rows, dim) float32, to a batch; NaN in rows that failed."""
 
     def __init__(self, bundle: str, **options: Any) -> None:
-        """Load a bundle; options and errors as of `tritone.load_embedder`."""
-        super().__init__(load_embedder(bundle, **options))
+        """Load a bundle; options and errors as of `tritone.load`."""
+        super().__init__(load_as(Embedder, bundle, **options))
 
     def _columns(self, results: Sequence[EmbeddingResult]) -> dict[str, Any]:
         vectors = np.full((len(results), self._model.dim), np.nan, np.float32)

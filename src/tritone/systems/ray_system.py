@@ -115,7 +115,7 @@ class RaySystem(Generic[AnyResult]):
 
         Args:
             here: the same bundle in this process, whose graphs are never opened. Workers must have the same files.
-            load: the function of `tritone` that loads it, such as `load_embedder`.
+            load: what loads it, such as `tritone.load`.
             bundle: its folder on all machines, the name of a shipped one, or an address such as s3://bucket/folder.
             result: what the system yields.
             options: what the bundle is loaded with.

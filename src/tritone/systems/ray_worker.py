@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from tritone.systems.bundled import BundleSystem, LocalModel
+from tritone.pipelines.model import AudioModel
+from tritone.systems.bundled import BundleSystem
 
-Load = Callable[..., LocalModel[Any]]
+Load = Callable[..., AudioModel[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class RayWorker:
         """Note what to open.
 
         Args:
-            load: a function of `tritone` that loads the bundle, such as `load_embedder`.
+            load: what loads the bundle, such as `tritone.load`.
             block: recordings that the model gets together.
         """
         self._load, self._bundle, self._options, self._block = load, bundle, options, block

@@ -5,19 +5,21 @@
 
 `NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for served models
 those that requests have (`search=rescoring,beam=20`); for all that transcribe also those of `COMMON`. For embeddings
-the keys are the options of `tritone.load_embedder`, and those of `EMBEDDER_SERVED`. Names and values
+the keys are the options of speaker models, and those of `EMBEDDER_SERVED`. Names and values
 have no commas; several hotwords are separated by semicolons: `hotwords=anna:8;new york:5`.
 """
 
-import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from tritone import load, load_embedder
+from tritone import Embedder, load, load_as
 from tritone.kinds.speech import speech_kind
+from tritone.options.fields import Option, described
+from tritone.pipelines.embed_options import EmbedFields
+from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.result import EmbeddingResult, TranscriptResult
 from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.storage import parse
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
 
     Connect = Callable[..., Client]
 
+LOADING = {
+    **dict.fromkeys(("device", "runtime", "precision", "compile", "lm", "lm_unit", "vad"), "str"),
+    **dict.fromkeys(("threads", "chunk_size", "left_chunks"), "int"),
+    "max_audio_s": "float",
+    "trust": "bool",
+}
+EMBEDS = described(EmbedFields)
+TRANSCRIBES = {**described(DecodingOptions), **PARAMETERS}
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float", "vad": "str"} | REQUEST
@@ -58,7 +68,7 @@ def known_options(served: bool) -> Mapping[str, str]:
 
 def embedder_options(served: bool) -> Mapping[str, str]:
     """The options of a system that embeds."""
-    return EMBEDDER_SERVED if served else load_options(load_embedder)
+    return EMBEDDER_SERVED if served else load_options(EMBEDS)
 
 
 def parse_spec(text: str, known_to: Callable[[bool], Mapping[str, str]] = known_options) -> Spec:
@@ -161,7 +171,7 @@ def open_embedder_system(
     spec = parse_spec(spec, embedder_options) if isinstance(spec, str) else spec
     options = option_values(spec, embedder_options(spec.is_served))
     if not spec.is_served:
-        return BundleSystem(load_embedder(spec.target, **options), name=spec.name, options=options)
+        return BundleSystem(load_as(Embedder, spec.target, **options), name=spec.name, options=options)
     concurrency = options.pop("concurrency", concurrency)
     windows = {key: options.pop(key, None) for key in ("window_s", "shift_s")}
     client, model = _connect(spec, options, timeout_s)
@@ -180,21 +190,19 @@ def _connect(
     return (connect or Client)(address, **options), model
 
 
-def load_options(loader: Callable[..., Any] = load) -> dict[str, str]:
-    """The options of `tritone.load`, each with the type its value is read as; `tritone.load` is where they are kept.
+def load_options(requests: Mapping[str, Option] = TRANSCRIBES) -> dict[str, str]:
+    """The options of `tritone.load` that text can give, each with the type its value is read as.
 
-    Or those of another function that opens bundles.
+    Args:
+        requests: those that the kinds of models take from requests as well.
     """
-    parameters = inspect.signature(loader).parameters.values()
-    kinds = {each.name: _type(each.annotation) for each in parameters if each.kind is each.KEYWORD_ONLY}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
+    return LOADING | {name: _type(each.type) for name, each in requests.items()}
 
 
-def _type(annotation: Any) -> str | None:
-    """How to read a value of this type from text, or None for one that text cannot give."""
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    found = re.findall(r"\b(bool|int|float|str|SearchMode|LmUnit)\b", text)
-    return found[0] if found and found[0] in ("bool", "int", "float") else "str" if found else None
+def _type(kind: Any) -> str:
+    """How to read a value of this type from text; what is no number and no switch is read by who takes it."""
+    kinds = {each for each in get_args(kind) or (kind,) if each is not NoneType}
+    return next((each.__name__ for each in (bool, int, float) if kinds == {each}), "str")
 
 
 def option_values(spec: Spec, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def in_process(repository: Path) -> dict[str, Any]:
             for start in range(0, len(audio), CHUNK):
                 stream.accept(audio[start : start + CHUNK])
             answers[name] = {"offline": offline.to_dict(), "streaming": stream.finish().to_dict()}
-    embedder = tritone.load_embedder(repository / "speaker" / "1" / "bundle", threads=1)
+    embedder = tritone.load(repository / "speaker" / "1" / "bundle", threads=1)
     answers["speaker"] = {"embedding": numbers(embedder.embed([waveform()])[0])}
     return answers
 

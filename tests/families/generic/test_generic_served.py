@@ -236,7 +236,7 @@ def test_random_graphs_answer_as_onnxruntime_does(
     generator = np.random.default_rng(seed)
     for name, plan in zip(names, plans, strict=True):
         rows = [row_of(plan, generator) for _ in range(3)]
-        model = tritone.load_model(folder / name, threads=1)
+        model = tritone.load(folder / name, threads=1)
         assert bool(model.tensors.max_batch_size) == plan.batched
         for row, result in zip(rows, served.client.infer(rows, name), strict=True):
             expected = expected_of(plan, row)

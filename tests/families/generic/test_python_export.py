@@ -113,13 +113,13 @@ def test_a_bundle_has_the_function_with_the_files_and_packages_that_it_needs(fol
         ("total", "INT64", (1,), ()),
     ]
     (folder / "words.py").write_text("raise RuntimeError\n", encoding="utf-8")  # the bundle has its own
-    found = tritone.load_model(bundle.path, runtime="python").infer({"text": [["a bc"], ["def"]]})
+    found = tritone.load(bundle.path, runtime="python").infer({"text": [["a bc"], ["def"]]})
     assert found["lengths"].tolist() == [[1, 2], [3, 0]]
     assert found["total"].tolist() == [[3], [3]]
 
 
 def test_a_function_is_a_program_and_runs_only_where_it_is_asked_for(folder: Path) -> None:
-    model = tritone.load_model(export(folder, "count").path)
+    model = tritone.load(export(folder, "count").path)
     with pytest.raises(OperatorError, match="functions of Python run only where they are asked for: runtime python"):
         model.infer({"text": [["a"]]})
 
@@ -132,7 +132,7 @@ def test_a_model_without_a_function_that_is_asked_for_one_is_built_by_itself(tmp
 def test_a_generator_is_decoupled(folder: Path) -> None:
     bundle = export(folder, "spell", max_batch_size=1)
     assert bundle.manifest.generic.python.decoupled
-    model = tritone.load_model(bundle.path, runtime="python")
+    model = tritone.load(bundle.path, runtime="python")
     assert [each["output"].tolist() for each in model.stream({"text": [["one two"]]})] == [[[b"one"]], [[b"two"]]]
     with pytest.raises(InputError, match="answers many times"):
         model.infer({"text": [["one two"]]})
@@ -141,23 +141,23 @@ def test_a_generator_is_decoupled(folder: Path) -> None:
 
 
 def test_a_function_that_decides_calls_other_models(folder: Path) -> None:
-    count = tritone.load_model(export(folder, "count").path, runtime="python")
+    count = tritone.load(export(folder, "count").path, runtime="python")
     bundle = export(folder, "judge")
     assert bundle.manifest.generic.python.calls == ("count",)
-    model = tritone.load_model(bundle.path, runtime="python", models={"count": count})
+    model = tritone.load(bundle.path, runtime="python", models={"count": count})
     (found,) = model.stream({"text": [["seven letters"], ["few"]]})
     assert found["output"].tolist() == [[b"long"], [b"short"]]
     with pytest.raises(BundleError, match="calls the models count, which it was not given"):
-        tritone.load_model(bundle.path, runtime="python", models={})
+        tritone.load(bundle.path, runtime="python", models={})
 
 
 def test_calls_convert_no_types_since_a_server_does_not(tmp_path: Path) -> None:
     (tmp_path / "calling.py").write_text(CALLING, encoding="utf-8")
-    options = {"models": {"scaled": tritone.load_model(write_scaled(tmp_path / "scaled"))}, "runtime": "python"}
+    options = {"models": {"scaled": tritone.load(write_scaled(tmp_path / "scaled"))}, "runtime": "python"}
     for name in ("right", "wrong"):
         export_python(target=f"calling:{name}", folder=tmp_path, output=tmp_path / name)
     rows = [[1.0, 2.0, 3.0]]
-    right, wrong = (tritone.load_model(tmp_path / name, **options) for name in ("right", "wrong"))
+    right, wrong = (tritone.load(tmp_path / name, **options) for name in ("right", "wrong"))
     assert right.infer({"x": rows})["output"].tolist() == [[3, 5, 7]]
     with pytest.raises(InputError, match="the model scaled: x is float64, FP32 is needed"):
         wrong.infer({"x": rows})
@@ -177,7 +177,7 @@ def test_a_package_is_copied_whole_and_keeps_its_name(tmp_path: Path) -> None:
     bundle = export_python(target="kit.steps:f", folder=tmp_path, output=tmp_path / "bundle")
     files = ("python/kit/steps.py", "python/kit/__init__.py", "python/kit/base.py", "python/kit/words.txt")
     assert bundle.manifest.artifacts[0].files == files
-    assert tritone.load_model(bundle.path, runtime="python").infer({"x": [["a"]]})["output"].tolist() == [[b"kit"]]
+    assert tritone.load(bundle.path, runtime="python").infer({"x": [["a"]]})["output"].tolist() == [[b"kit"]]
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_a_function_that_is_no_longer_as_its_manifest_says_is_refused(folder: Pa
     content["generic"]["outputs"][0]["type"] = "FP64"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(BundleError, match="does not fit its manifest: output lengths is float32"):
-        tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
+        tritone.load(bundle.path, runtime="python").infer({"text": [["a"]]})
     for name in ("steps.py", "python/a-b.py"):
         (bundle.path / name).write_text("", encoding="utf-8")
         artifact = content["artifacts"][0] | {"files": [name], "sha256": [hashlib.sha256().hexdigest()]}
         path.write_text(json.dumps(content | {"artifacts": [artifact]}), encoding="utf-8")
         with pytest.raises(BundleError, match="must be a module in a folder of the bundle"):
-            tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
+            tritone.load(bundle.path, runtime="python").infer({"text": [["a"]]})
 
 
 def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     assert len(functions) == 3
     (tmp_path / "steps.py").write_text("\n".join(functions) + LANGUAGE, encoding="utf-8")
 
-    def load(name: str, **options: Any) -> tritone.Model:
+    def load(name: str, **options: Any) -> tritone.GenericModel:
         export_python(target=f"steps:{name}", folder=tmp_path, output=tmp_path / name)
-        return tritone.load_model(tmp_path / name, runtime="python", **options)
+        return tritone.load_as(tritone.GenericModel, tmp_path / name, runtime="python", **options)
 
     inputs, told = re.findall(r"model\.infer\((.*)\)\[.*\]\)  # (.*)", page)[0]
     assert load("measure").infer(ast.literal_eval(inputs))["total"].tolist() == ast.literal_eval(told)

@@ -137,7 +137,7 @@ def is_final(result: Any) -> bool:
 
 
 def test_a_function_answers_in_a_server_as_in_process(client: triton.InferenceServerClient, folder: Path) -> None:
-    model = tritone.load_model(folder / "count", runtime="python")
+    model = tritone.load(folder / "count", runtime="python")
     found = ask(client, "count", texts("one three", "größe"))
     expected = model.infer({"text": [["one three"], ["größe"]]})
     assert expected["lengths"].tolist() == [[3, 5], [5, 0]]
@@ -179,7 +179,7 @@ def test_a_generator_answers_requests_without_rows(client: triton.InferenceServe
     assert streamed(client, "repeat", *asked(0, "any")) == []
     (error,) = streamed(client, "repeat", *asked(2, "nobody"))
     assert "nobody has no numbers" in str(error)
-    model = tritone.load_model(folder / "repeat", runtime="python")
+    model = tritone.load(folder / "repeat", runtime="python")
     assert [each["output"].tolist() for each in model.stream({"times": [2], "names": ["any"]})] == [[2], [3]]
 
 
@@ -189,7 +189,7 @@ def test_a_function_that_decides_asks_other_models_of_the_server(
     rows = ("four five", "why?", "two")
     found = ask(client, "judged", texts(*rows, name="TEXT")).as_numpy("VERDICT").tolist()
     assert found == [[b"8 letters"], [b"unknown"], [b"3 letters"]]
-    ensemble = tritone.load_ensemble(folder / "judged.yaml")
+    ensemble = tritone.load(folder / "judged.yaml", trust=True)
     assert ensemble.infer({"TEXT": [[row] for row in rows]})["VERDICT"].tolist() == found
     with pytest.raises(triton.InferenceServerException, match=r"INVALID_ARGUMENT.*the model count: a text is empty"):
         ask(client, "judged-judge", texts(""))
@@ -199,7 +199,7 @@ def test_an_ensemble_answers_in_a_server_as_in_process(
     server: TritonServer, client: triton.InferenceServerClient, folder: Path
 ) -> None:
     rows = ("one two three", "twelve letters inside")
-    expected = tritone.load_ensemble(folder / "spec.yaml").infer({"TEXT": [[row] for row in rows]})
+    expected = tritone.load(folder / "spec.yaml", trust=True).infer({"TEXT": [[row] for row in rows]})
     found = ask(client, "mean-length", texts(*rows, name="TEXT"))
     for output, array in expected.items():
         assert found.as_numpy(output).tolist() == array.tolist()

@@ -91,7 +91,7 @@ def test_a_program_of_torch_export_keeps_its_names_and_answers(program: Path, wo
         "count": ("FP32", (1,)),
     }
     assert report.bundle.manifest.generic.max_batch_size == 8
-    found = tritone.load_model(tmp_path / "bundle", threads=1).infer(ARRAYS)
+    found = tritone.load(tmp_path / "bundle", threads=1).infer(ARRAYS)
     vectors, count = words(*INPUTS)
     np.testing.assert_allclose(found["vectors"], vectors.detach().numpy(), atol=1e-6)
     assert found["count"].tolist() == count.tolist() == [[2], [3]]
@@ -119,10 +119,10 @@ def test_a_script_is_given_types_and_sizes_and_runs_only_where_it_is_asked_for(w
         "output_0": ("FP32", (-1, 4)),
         "count": ("FP32", (1,)),
     }
-    found = tritone.load_model(tmp_path / "bundle", runtime="torchscript", threads=1).infer(ARRAYS)
+    found = tritone.load(tmp_path / "bundle", runtime="torchscript", threads=1).infer(ARRAYS)
     np.testing.assert_allclose(found["output_0"], words(*INPUTS)[0].detach().numpy(), atol=1e-6)
     with pytest.raises(OperatorError, match="scripts of torch run only where they are asked for"):
-        tritone.load_model(tmp_path / "bundle").infer(ARRAYS)
+        tritone.load(tmp_path / "bundle").infer(ARRAYS)
 
 
 def run(*arguments: object) -> Result:

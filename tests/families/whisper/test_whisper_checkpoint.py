@@ -178,7 +178,7 @@ def test_graphs_in_other_precisions_write_text_and_their_drift_is_told(saved: Pa
     }
     assert report.drifts["decoder.fp16.onnx"].moved < report.drifts["decoder.int8.onnx"].moved < 0.5
     for precision in ("fp16", "int8"):
-        found = tritone.load_whisper(tmp_path / "small", precision=precision, threads=1, language="de", temperature=0)
+        found = tritone.load(tmp_path / "small", precision=precision, threads=1, language="de", temperature=0)
         assert found.transcribe(speech(1.0)).text
     assert isinstance(tritone.load(tmp_path / "small"), tritone.Transcriber)
     with pytest.raises(BundleError, match="which nothing compiles"):

@@ -83,10 +83,10 @@ class VoiceModel:
                 client = where.connect()
                 system = served(client, where.model, concurrency=where.concurrency)
             else:
-                from tritone import load_embedder
+                from tritone import Embedder, load_as
                 from tritone.systems import BundleSystem
 
-                embedder = load_embedder(where.prepared(), **where.loading())
+                embedder = load_as(Embedder, where.prepared(), **where.loading())
                 manifest = embedder.bundle.manifest
                 own = manifest.embedding.threshold if manifest.embedding is not None else None
                 if limit is None and own is not None:

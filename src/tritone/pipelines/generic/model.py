@@ -1,5 +1,6 @@
-"""A generic model in this process, for `tritone.load_model`: arrays by name in, arrays by name out."""
+"""A generic model in this process, as `tritone.load` opens it: arrays by name in, arrays by name out."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,38 +14,17 @@ from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.kind import kind_of
+from tritone.pipelines.model import Model
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Model:
-    """A bundle of kind generic, opened. Its graph is opened with the first call."""
+class ArrayModel(Model):
+    """A model that takes and returns arrays by the names of its `tensors`."""
 
-    def __init__(
-        self, bundle: Bundle, *, placement: Placement = ON_CPU, models: Mapping[str, "Model"] | None = None
-    ) -> None:
-        """Args:
-            models: those that a Python function may call, by the names that it has for them.
+    tensors: Generic
 
-        Raises:
-            BundleError: the bundle is of another kind, or a function calls a model that is not among them.
-        """
-        kind = kind_of(bundle)
-        if bundle.manifest.tensors is None:
-            raise BundleError(f"{bundle.path} is {kind.noun}: {kind.does}, and takes no arrays by name. {kind.usage}.")
-        self.bundle = bundle
-        self.tensors: Generic = bundle.manifest.generic
-        self._placement = placement
-        self._models = Asked({} if models is None else models)
-        calls = self.tensors.python.calls if self.tensors.python else ()
-        if missing := [name for name in calls if models is not None and name not in models]:
-            raise BundleError(f"{bundle.path} calls the models {', '.join(missing)}, which it was not given")
-
-    @cached_property
-    def _pipeline(self) -> GenericPipeline:
-        return GenericPipeline(self.bundle, placement=self._placement, models=self._models)
-
+    @abstractmethod
     def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
         """Compute one request.
 
@@ -57,30 +37,79 @@ class Model:
             The outputs by name, with the same number of rows. Text comes as bytes, BF16 as float32.
 
         Raises:
-            InputError: an input or output is unknown or missing, or of another type or shape.
-            BundleError, OperatorError: the graph cannot be opened or run here.
+            InputError: an input or output is unknown or missing, or of another type or shape. Of an ensemble: or a step
+                refuses what it gets; the message names the step.
+            BundleError, OperatorError: a graph cannot be opened or run here.
         """
-        return self._one(inputs, Ask(None if outputs is None else tuple(outputs)))
 
-    run = infer
-
-    def run_iter(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[Arrays]:
-        """The outputs of one request after the other, as of `infer`; each is read when the one before was answered."""
-        return map(self.infer, requests)
-
-    def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
+    @abstractmethod
+    def infer_stream(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None
+    ) -> Iterator[Arrays]:
         """The answers to one request, each as soon as it is there: many of a Python generator, one of other models.
 
         Arguments and errors as of `infer`.
         """
+
+    def infer_iter(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[Arrays]:
+        """The outputs of one request after the other, as of `infer`; each is read when the one before was answered."""
+        return map(self.infer, requests)
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
+        """See `infer`."""
+        return self.infer(inputs, outputs)
+
+    def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
+        """See `infer_stream`."""
+        return self.infer_stream(inputs, outputs)
+
+    run_iter = infer_iter
+
+
+class GenericModel(ArrayModel):
+    """A bundle of kind generic, opened. Its graph is opened with the first call."""
+
+    settings = ("models",)
+    lacks = "takes no arrays by name"
+    instead = "a bundle of a generic model"
+
+    def __init__(
+        self, bundle: Bundle, *, placement: Placement = ON_CPU, models: "Mapping[str, ArrayModel] | None" = None
+    ) -> None:
+        """Args:
+            models: those that a Python function may call, by the names that it has for them.
+
+        Raises:
+            BundleError: the bundle is of another kind, or a function calls a model that is not among them.
+        """
+        self._take(bundle)
+        self.tensors = bundle.manifest.generic
+        self._placement = placement
+        self._models = Asked({} if models is None else models)
+        calls = self.tensors.python.calls if self.tensors.python else ()
+        if missing := [name for name in calls if models is not None and name not in models]:
+            raise BundleError(f"{bundle.path} calls the models {', '.join(missing)}, which it was not given")
+
+    @cached_property
+    def _pipeline(self) -> GenericPipeline:
+        return GenericPipeline(self.bundle, placement=self._placement, models=self._models)
+
+    def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
+        return self._one(inputs, Ask(None if outputs is None else tuple(outputs)))
+
+    def infer_stream(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None
+    ) -> Iterator[Arrays]:
         return self._pipeline.stream(inputs, Ask(None if outputs is None else tuple(outputs)))
 
-    def sequence(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> list[Arrays]:
+    def infer_sequence(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> list[Arrays]:
         """Compute the requests of one sequence of a model with states, from its start to its end, in order."""
         found, asked = [], list(requests)
         for index, inputs in enumerate(asked):
             found.append(self._one(inputs, Ask(None, "one", index == 0, index == len(asked) - 1)))
         return found
+
+    sequence = infer_sequence
 
     def _one(self, inputs: Mapping[str, npt.ArrayLike], ask: Ask) -> Arrays:
         (result,) = self._pipeline.run([inputs], [ask])
@@ -92,7 +121,7 @@ class Model:
 class Asked:
     """Models as a Python function calls them, see `tritone.Models`."""
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, ArrayModel]) -> None:
         self._models = models
 
     def __getitem__(self, name: str) -> Callable[..., Arrays]:

@@ -1,148 +1,27 @@
 """Whisper in process: the same pipeline that serves, without a server.
 
-transcriber = tritone.load_whisper("whisper-small", language="de")
+transcriber = tritone.load("whisper-small", language="de")
 transcriber.transcribe(["a.wav", "b.flac"])           ->  [TranscriptResult, TranscriptResult]
 transcriber.transcribe("a.wav", options={"beam": 5})  ->  TranscriptResult
 """
 
-import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-from tritone.audio.inputs import AudioInput, all_or_one
-from tritone.audio.waveform import Waveform
-from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError, TritoneError
-from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.kind import kind_of
-from tritone.pipelines.sources import Sources
+from tritone.pipelines.model import AudioModel
 from tritone.pipelines.whisper.options import DecodingOptions
-from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.result import TranscriptResult
-from tritone.transcript import Transcript
-
-BATCH_INPUTS = 8  # given to the model at once by `transcribe_iter`
-BATCH_S = 600.0  # and their audio, in seconds
-
-Options = DecodingOptions | Mapping[str, Any] | None
 
 
-class Transcriber:
-    """A Whisper model ready to transcribe. Its graphs are opened when first needed; several threads may use it."""
+class Transcriber(AudioModel[TranscriptResult]):
+    """A Whisper model ready to transcribe recordings of any length."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        *,
-        placement: Placement = ON_CPU,
-        max_audio_s: float,
-        options: DecodingOptions | None = None,
-    ) -> None:
-        """Take an opened bundle, and the options of `tritone.load_whisper`.
+    lacks = "holds no Whisper model"
+    instead = "a bundle of `tritone export whisper`"
+    result = TranscriptResult
+    batch_inputs = 8
+    batch_s = 600.0
+    longest_s = 7200.0
 
-        Raises:
-            BundleError: it holds no Whisper model.
-        """
-        kind = kind_of(bundle)
-        if kind.options is not DecodingOptions:
-            raise BundleError(f"{bundle.path} is {kind.noun}: {kind.does}. {kind.usage}.")
-        self.bundle = bundle
-        self.sample_rate = bundle.manifest.sample_rate
-        self.max_audio_s = max_audio_s
-        self._options = options
-        self._placement = placement
-        self._sources = Sources(self.sample_rate, max_audio_s)
-        self._lock = threading.Lock()
-        self._pipeline: WhisperPipeline | None = None
+    transcribe, transcribe_iter = AudioModel.run, AudioModel.run_iter
 
-    @property
-    def pipeline(self) -> WhisperPipeline:
-        """The pipeline behind it; see there for what opening it raises."""
-        with self._lock:
-            if self._pipeline is None:
-                self._pipeline = WhisperPipeline(
-                    self.bundle, placement=self._placement, max_audio_s=self.max_audio_s, options=self._options
-                )
-            return self._pipeline
-
-    def transcribe(
-        self,
-        inputs: Iterable[AudioInput] | AudioInput,
-        sample_rate: int | None = None,
-        options: Options = None,
-        *,
-        concurrency: int | None = None,
-    ) -> Any:
-        """Transcribe audio files and waveforms of any length.
-
-        An input that fails keeps its error in its own result and does not disturb the others.
-
-        Args:
-            inputs: paths, and arrays (samples,) or (samples, channels) of a floating type in [-1, 1]; both kinds may be
-                mixed. Or a single one.
-            sample_rate: of the arrays, in Hz; None means the model's. Other rates are resampled; files know their own.
-            options: how to transcribe, such as `{"language": "de", "beam": 5}`, or `DecodingOptions`; what it does not
-                name is as the model was loaded with.
-            concurrency: inputs given to the model together; None gives it as many as fit in memory.
-
-        Returns:
-            `TranscriptResult`s in the order of the inputs; of a single input its result, whose error is raised at once.
-
-        Raises:
-            InputError: the options ask for what the model does not have.
-            ValueError: `sample_rate` is no rate that audio has, or `concurrency` is below 1.
-        """
-
-        def run(each: Iterable[AudioInput]) -> Iterator[TranscriptResult]:
-            return self._run(each, sample_rate, options, concurrency, None)
-
-        return all_or_one(inputs, run)
-
-    def transcribe_iter(
-        self,
-        inputs: Iterable[AudioInput],
-        *,
-        sample_rate: int | None = None,
-        options: Options = None,
-        concurrency: int = BATCH_INPUTS,
-    ) -> Generator[TranscriptResult, None, None]:
-        """Like `transcribe`, but yields results as batches of `concurrency` inputs are done."""
-        return self._run(inputs, sample_rate, options, concurrency, BATCH_S)
-
-    def _run(
-        self,
-        inputs: Iterable[AudioInput],
-        sample_rate: int | None,
-        options: Options,
-        batch_inputs: int | None,
-        batch_s: float | None,
-    ) -> Generator[TranscriptResult, None, None]:
-        chosen: DecodingOptions | None = None
-        if options is not None:  # what is wrong with it is found before files are read
-            pipeline = self.pipeline
-            given = options if isinstance(options, DecodingOptions) else pipeline.options.changed(options)
-            chosen = pipeline.check_options(given)
-
-        def transcribe(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
-            return self.pipeline.run(waveforms, [chosen] * len(waveforms))
-
-        return self._sources.each(
-            inputs, transcribe, TranscriptResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
-        )
-
-    run, run_iter = transcribe, transcribe_iter  # by one name in every kind of model
-    batch_inputs = BATCH_INPUTS
-
-    def open(self, *, streaming: bool = False) -> WhisperPipeline:
-        """The pipeline, opened if it has not been.
-
-        Raises:
-            BundleError: streams are asked for, which these models do not have.
-        """
-        if streaming:
-            raise BundleError(f"{self.bundle.path} is a Whisper model, which has no streams; send whole recordings.")
-        return self.pipeline
-
-    def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What decides the texts besides the model: all options that it was loaded with, and where it is."""
-        return {"bundle": str(self.bundle.path), **options}
+    def _checked(self, options: DecodingOptions) -> DecodingOptions:
+        checked: DecodingOptions = self.offline.check_options(options)
+        return checked

@@ -3,7 +3,7 @@
 EnsembleSpec, bundle of each step  ->  Ensemble: arrays by name  ->  arrays by name
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Generic, GenericInput, GenericOutput
 from tritone.errors import InputError, OperatorError
-from tritone.pipelines.generic.model import Asked, Model
+from tritone.pipelines.generic.model import ArrayModel, Asked, GenericModel
 from tritone.pipelines.generic.pipeline import GenericPipeline
 from tritone.pipelines.generic.tensors import checked
 from tritone.pipelines.graphs.placement import Placement
@@ -28,7 +28,7 @@ MAX_BATCH_SIZE = 32  # rows of steps whose bundles have no number of their own
 MAX_AUDIO_S = 300.0
 
 
-class Ensemble:
+class Ensemble(ArrayModel):
     """Bundles wired to each other. Their graphs are opened with the first request."""
 
     def __init__(
@@ -57,30 +57,14 @@ class Ensemble:
         self._device, self._threads = device, threads
 
     def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
-        """Compute one request.
-
-        Args:
-            inputs: arrays by the names of the ensemble's inputs, with the axis of rows.
-            outputs: names of those to return; None returns all.
-
-        Raises:
-            InputError: an input or output is unknown or missing, or of another type or shape; or a step refuses what
-                it gets. The message names the step.
-            OperatorError: a step failed.
-        """
         if self.wiring.decoupled:
             raise InputError(f"ensemble {self.spec.name} answers many times; ask for its stream of answers")
-        (found,) = self.stream(inputs, outputs)
+        (found,) = self.infer_stream(inputs, outputs)
         return found
 
-    run = infer
-
-    def run_iter(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[Arrays]:
-        """The outputs of one request after the other, as of `infer`; each is read when the one before was answered."""
-        return map(self.infer, requests)
-
-    def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
-        """The answers to one request, one unless the last step is a generator. Arguments and errors as of `infer`."""
+    def infer_stream(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None
+    ) -> Iterator[Arrays]:
         asked = self.spec.outputs if outputs is None else dict.fromkeys(outputs)
         wanted = [name for name in self.spec.outputs if name in asked]
         if unknown := [name for name in asked if name not in self.spec.outputs]:
@@ -105,9 +89,11 @@ class Ensemble:
 
     @cached_property
     def _steps(self) -> dict[str, "_Step"]:
-        models = {name: Model(self._bundles[name], placement=self._placement(part)) for name, part in self._called}
+        models = {
+            name: GenericModel(self._bundles[name], placement=self._placement(part)) for name, part in self._called
+        }
         for name, part in self._called:  # those that call each other
-            models[name] = Model(self._bundles[name], placement=self._placement(part), models=models)
+            models[name] = GenericModel(self._bundles[name], placement=self._placement(part), models=models)
         asked = Asked(models)
         return {
             name: _Step(self._bundles[name], self._placement(part), asked) for name, part in self.spec.steps.items()
