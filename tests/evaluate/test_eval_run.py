@@ -413,7 +413,7 @@ def test_a_journal_that_is_put_aside_while_it_is_being_opened_is_left_alone(
         if replaced:
             journal.write_text("theirs", encoding="utf-8")
 
-    monkeypatch.setattr("tritone.evaluate.journal._lock", put_aside)
+    monkeypatch.setattr("tritone.systems.journal._lock", put_aside)
     with pytest.raises(InputError, match="another process is writing the journal"):
         run(FakeSystem(REFERENCES), journal=journal)
     assert not replaced or journal.read_text(encoding="utf-8") == "theirs"

@@ -1,6 +1,6 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +19,13 @@ from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Vad, Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.errors import InputError, TritoneError
+from tritone.errors import InputError
 from tritone.formats import FORMATS
 from tritone.search.options import SearchOptions
-from tritone.systems import BundleSystem, Playback, System, transcriber
-from tritone.systems.resume import left_to_do
+from tritone.systems import BundleSystem, Playback, System, transcribe_journaled, transcriber
 from tritone.texts import TextOptions, tidy
 
 if TYPE_CHECKING:
-    from tritone.evaluate.journal import Journal
     from tritone.result import TranscriptResult
 
 OF_WHISPER = ("--language", "--task", "--prompt", "--word-times", "--decoding")
@@ -173,70 +171,22 @@ def transcribe(
                     (result,) = system.run([sources[index]], lambda _, transcript: show(tidy(transcript, texts)))
                 printer.show(replace(_tidied(result, texts), index=index))
         else:
-            written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
-            if not texts.changes_nothing:
-                written["texts"] = str(texts)
-            if channels != "mixed":
-                written["channels"] = channels
-            if format != "text":
-                written["format"] = format
-            kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
-            _whole_files(sources, system, printer, texts, kept)
+            if journal is None:
+                results = system.run(sources)
+            else:
+                conditions = {} if where.url is None else {"details": str(with_times)}  # which models here always have
+                results = transcribe_journaled(system, sources, journal, conditions=conditions)
+            advance = stack.enter_context(printer.progress())
+            for result in stack.enter_context(closing(results)):
+                printer.show(_tidied(result, texts))
+                advance()
     if printer.failed:
         raise typer.Exit(1)
-
-
-def _journal(path: Path, paths: list[str], system: "System[TranscriptResult]", written: dict[str, str]) -> "Journal":
-    """The journal of this run, or of an earlier one that is gone on with; `written`: how results are printed."""
-    from tritone.corpus.dataset import Utterance
-    from tritone.evaluate.journal import Journal, fingerprint
-
-    inputs = fingerprint(Utterance(str(index), Path(each)) for index, each in enumerate(paths))
-    made_by = {**system.describe(), **written}
-    journal = Journal(path, inputs=inputs, utterances=len(paths), system=made_by, resume=True)
-    journal.begin(system.concurrency)
-    return journal
-
-
-def _whole_files(
-    paths: Sequence[str | Selection],
-    system: "System[TranscriptResult]",
-    printer: TranscriptPrinter,
-    texts: TextOptions,
-    journal: "Journal | None",
-) -> None:
-    """Transcribe and print what the journal does not have, and print what it has."""
-    done: list[bool | None] = [None] * len(paths)
-    earlier: dict[int, list[str]] = {}
-    for _, record in journal.records() if journal is not None else ():
-        done[int(record["id"])] = record.get("error") is None
-        earlier[int(record["id"])] = record.get("lines", [])
-    with printer.progress() as advance:
-        for index in (each for each in earlier if done[each]):
-            printer.repeat(index, earlier[index])
-            advance()
-        for places in filter(None, left_to_do(done, system.batch)):
-            with closing(system.run(paths[index] for index in places)) as results:
-                for result in results:
-                    found = replace(_tidied(result, texts), index=places[result.index])
-                    if done[found.index]:  # computed again for the sake of its batch
-                        continue
-                    if journal is not None:
-                        journal.add({"id": str(found.index), **_outcome(found, printer)})
-                    printer.show(found)
-                    advance()
 
 
 def _tidied(result: "TranscriptResult", texts: TextOptions) -> "TranscriptResult":
     written: Any = None if result.value is None else tidy(result.value, texts)
     return replace(result, value=written)
-
-
-def _outcome(result: "TranscriptResult", printer: TranscriptPrinter) -> dict[str, Any]:
-    try:
-        return {"lines": printer.lines(result)}
-    except TritoneError as error:
-        return {"error": str(error)}
 
 
 def _decoding(text: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

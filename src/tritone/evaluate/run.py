@@ -16,13 +16,13 @@ from typing import Any
 
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError, RetryError
-from tritone.evaluate.journal import ADVICE, Journal, fingerprint
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.partials import Answer, measure_partials, pack_answers, unpack_answers
 from tritone.evaluate.result import LEVEL, Evaluation, Row
 from tritone.evaluate.score import Counts, score_utterance
 from tritone.result import TranscriptResult
 from tritone.systems import System
+from tritone.systems.journal import ADVICE, Journal, fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)

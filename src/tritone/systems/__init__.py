@@ -2,6 +2,7 @@
 
 from tritone.systems.activity import play_activity
 from tritone.systems.bundled import BundleSystem
+from tritone.systems.journaled import transcribe_journaled
 from tritone.systems.served import ServedSystem, activity_system, embedder, transcriber
 from tritone.systems.spec import open_embedder_system, open_system, parse_spec
 from tritone.systems.streams import Playback
@@ -18,5 +19,6 @@ __all__ = [
     "open_system",
     "parse_spec",
     "play_activity",
+    "transcribe_journaled",
     "transcriber",
 ]

@@ -58,28 +58,21 @@ class TranscriptPrinter:
         self._as_json = as_json
         self._timestamps = timestamps
         self._details = details
-        self._waiting: dict[int, TranscriptResult | list[str]] = {}
+        self._waiting: dict[int, TranscriptResult] = {}
         self._next = 0
         self._console = Console(stderr=True)
 
     def show(self, result: TranscriptResult) -> None:
         """Print the result, in order once those of all files before it are printed."""
-        self._take(result.index, result)
-
-    def repeat(self, index: int, lines: list[str]) -> None:
-        """Print what `lines` made of a result in an earlier run."""
-        self._take(index, lines)
-
-    def _take(self, index: int, result: "TranscriptResult | list[str]") -> None:
         if not self._ordered:
-            self._print(index, result)
+            self._print(result)
             return
-        self._waiting[index] = result
+        self._waiting[result.index] = result
         while self._next in self._waiting:
-            self._print(self._next, self._waiting.pop(self._next))
+            self._print(self._waiting.pop(self._next))
             self._next += 1
 
-    def lines(self, result: TranscriptResult) -> list[str]:
+    def _lines(self, result: TranscriptResult) -> list[str]:
         """The lines of a result; raises its error, or `InputError` if the format cannot hold it."""
         transcript = result.get()
         if self._documents is not None and self._documents.format != "text":
@@ -132,11 +125,10 @@ class TranscriptPrinter:
 
         return show
 
-    def _print(self, index: int, result: "TranscriptResult | list[str]") -> None:
+    def _print(self, result: TranscriptResult) -> None:
         try:
-            lines = result if isinstance(result, list) else self.lines(result)
+            lines = self._lines(result)
         except TritoneError as error:
-            assert not isinstance(result, list)
             self.failed = True
             if self._as_json:
                 self._line(self._named(result) | {"error": str(error)})
@@ -150,7 +142,7 @@ class TranscriptPrinter:
                 self._echo(line)
         else:
             self._documents.data = self.data
-            self._documents.put(index, "".join(f"{line}\n" for line in lines))
+            self._documents.put(result.index, "".join(f"{line}\n" for line in lines))
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
