@@ -148,7 +148,7 @@ def test_a_specification_is_name_target_and_options(text: str, name: str, target
         ("big,threads", "'threads' is not key=value"),
         ("big,threads=", "'threads=' is not key=value"),
         ("big,threads=1,threads=2", "threads is given twice"),
-        ("big,model=m", "unknown model; a bundle takes mode, chunk_ms, realtime, concurrency, device, runtime"),
+        ("big,model=m", "unknown model; a bundle takes mode, chunk_ms, realtime, concurrency, device, threads"),
         (
             "grpc://h/m,device=cpu",
             "unknown device; a served model takes mode, chunk_ms, realtime, concurrency, timeout_s",

@@ -1,18 +1,14 @@
 """`tritone score`: trials to scores, and scores to error rates."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from tritone.cli.shared.outputs import check_outputs
 from tritone.cli.shared.turn_errors import CollarS, SkipOverlap, print_errors, scoring
-from tritone.report.table import Column, Table, visible
-
-if TYPE_CHECKING:
-    from tritone.speakers.metrics import Evaluation, Figure
+from tritone.report.table import visible
 
 DEFAULT_TOP_N = 100  # as tritone.speakers.scoring has it, which loads numpy
 
@@ -148,6 +144,8 @@ def score(
     check_outputs((*outputs.values(), det), (*lists, *given))
     from tritone.speakers import metrics
     from tritone.speakers.score_file import Scores, read_scores, write_scores
+    from tritone.speakers.scorer import TrialScorer
+    from tritone.speakers.tables import figures, figures_of_all
     from tritone.speakers.trials import read_groups, read_trials
 
     try:
@@ -171,33 +169,20 @@ def score(
         speakers = {name: speaker for speaker, names in read_groups(spk2utt).items() for name in names}
     results: dict[Path, Scores] = before
     if embeddings is not None:
-        from tritone.speakers.archive import read_vectors
-        from tritone.speakers.scoring import mean_is_subtracted, read_mean, score_trials, speaker_means
-
-        if cal_mean is not None and mean_is_subtracted(embeddings):
-            _say(f"warning: the model of {embeddings} has subtracted a mean already; --cal-mean subtracts another")
-        groups = None if enroll is None else read_groups(enroll)
-        cohort_groups = None if cohort_spk2utt is None else read_groups(cohort_spk2utt)
-        mean = None if cal_mean is None else read_mean(cal_mean)
-        others = None if cohort is None else read_vectors(cohort)
-        if others is not None and cohort_groups is not None:
-            others = speaker_means(others, cohort_groups)
-        vectors = read_vectors(embeddings)
-        if others is not None and norm != "snorm" and (top_n or DEFAULT_TOP_N) > len(others.keys):
-            _say(f"warning: the cohort has {len(others.keys)} speakers, fewer than --top-n; all of them are taken")
-        models = None if groups is None else speaker_means(vectors, groups)
+        scorer = TrialScorer.read(
+            embeddings,
+            enroll=enroll,
+            cal_mean=cal_mean,
+            cohort=cohort,
+            cohort_spk2utt=cohort_spk2utt,
+            norm=norm or "asnorm",
+            top_n=top_n or DEFAULT_TOP_N,
+        )
+        for doubt in scorer.doubts:
+            _say(f"warning: {doubt}")
         results = {}
         for listed, its in pairs.items():
-            scored = score_trials(
-                its,
-                vectors,
-                models=models,
-                mean=mean,
-                given=before[listed].values if listed in before else None,
-                cohort=others,
-                norm=norm or "asnorm",
-                top_n=top_n or DEFAULT_TOP_N,
-            )
+            scored = scorer.score(its, before[listed].values if listed in before else None)
             results[listed] = Scores(its, scored.values)
             if listed in outputs:
                 write_scores(outputs[listed], its, scored.values, scored.side)
@@ -216,95 +201,14 @@ def score(
         _say(f"wrote {det}")
     if as_json:
         for listed, evaluation in evaluations.items():
-            typer.echo(json.dumps(_fields(evaluation, listed), ensure_ascii=False))
-    elif len(lists) == 1:
-        for listed, evaluation in evaluations.items():
-            _print(evaluation, names[listed])
+            fields = {"trials": str(listed), **evaluation.to_dict()}
+            typer.echo(json.dumps(fields, ensure_ascii=False))
     elif evaluations:
-        _print_all({names[listed]: evaluation for listed, evaluation in evaluations.items()})
+        from rich.console import Console
 
-
-def _print_all(evaluations: "Mapping[str, Evaluation]") -> None:
-    """A table with a row for each list."""
-    from rich.console import Console
-
-    costs = list(next(iter(evaluations.values())).min_dcfs)
-    columns = [
-        Column("trials", "trials"),
-        Column("targets", "targets"),
-        Column("nontargets", "nontargets"),
-        Column("eer", "EER (%)", digits=3),
-        Column("interval", f"{100 * next(iter(evaluations.values())).level:g} % interval", align="right"),
-        *(Column(f"{n}", f"minDCF ({cost.p_target:g})", digits=3) for n, cost in enumerate(costs)),
-    ]
-    rows = []
-    for name, each in evaluations.items():
-        eer = _row("", each.eer, 100)
-        counts = {"targets": each.curve.num_targets, "nontargets": each.curve.num_nontargets}
-        dcfs = {f"{n}": each.min_dcfs[cost].value for n, cost in enumerate(costs)}
-        rows.append({"trials": name, **counts, "eer": eer["value"], "interval": eer["interval"], **dcfs})
-    note = f"minDCF by p_target, at c_miss {costs[0].c_miss:g} and c_fa {costs[0].c_fa:g}."
-    Console(highlight=False).print(Table("", columns, rows, note=note).without_empty())
-
-
-def _print(evaluation: "Evaluation", name: str) -> None:
-    from rich.console import Console
-
-    from tritone.speakers.metrics import RULE_OF_30
-
-    curve = evaluation.curve
-    rows = [_row("EER (%)", evaluation.eer, 100)]
-    for cost, figure in evaluation.min_dcfs.items():
-        rows.append(_row(f"minDCF (p_target:{cost.p_target:g} c_miss:{cost.c_miss:g} c_fa:{cost.c_fa:g})", figure, 1))
-    notes = [f"{curve.num_targets} target and {curve.num_nontargets} nontarget trials."]
-    if evaluation.errors_at_eer < RULE_OF_30:
-        errors = evaluation.errors_at_eer
-        notes.append(f"The EER rests on about {errors} missed target{'s' * (errors != 1)}: it is coarse.")
-    if evaluation.resampled:
-        unknown = ""
-        if evaluation.eer.interval is None:
-            unknown = (
-                "; there are too few for intervals" if evaluation.eer.value else "; without an error there is none"
-            )
-        notes.append(f"Intervals by drawing {evaluation.resampled}{unknown}.")
-    columns = [
-        Column("figure", ""),
-        Column("value", "value", digits=3),
-        Column("interval", f"{100 * evaluation.level:g} % interval", align="right"),
-        Column("threshold", "threshold", digits=5),
-    ]
-    table = Table(name, columns, rows, note=" ".join(notes))
-    Console(highlight=False).print(table.without_empty())
-
-
-def _row(name: str, figure: "Figure", scale: int) -> Mapping[str, Any]:
-    bounds = figure.interval
-    return {
-        "figure": name,
-        "value": scale * figure.value,
-        "interval": None if bounds is None else f"{scale * bounds.low:.3f} to {scale * bounds.high:.3f}",
-        "threshold": figure.threshold,
-    }
-
-
-def _fields(evaluation: "Evaluation", listed: Path) -> Mapping[str, Any]:
-    def told(figure: "Figure") -> dict[str, Any]:
-        bounds = figure.interval
-        threshold = None if figure.threshold == float("-inf") else figure.threshold  # no infinity in JSON
-        return {"value": figure.value, "threshold": threshold, "interval": None if bounds is None else list(bounds)}
-
-    return {
-        "trials": str(listed),
-        "targets": evaluation.curve.num_targets,
-        "nontargets": evaluation.curve.num_nontargets,
-        "eer": told(evaluation.eer),
-        "min_dcf": [
-            {"p_target": cost.p_target, "c_miss": cost.c_miss, "c_fa": cost.c_fa, **told(figure)}
-            for cost, figure in evaluation.min_dcfs.items()
-        ],
-        "level": evaluation.level,
-        "resampled": evaluation.resampled or None,
-    }
+        named = {names[listed]: evaluation for listed, evaluation in evaluations.items()}
+        table = figures_of_all(named) if len(lists) > 1 else figures(evaluations[lists[0]], names[lists[0]])
+        Console(highlight=False).print(table.without_empty())
 
 
 def _say(sentence: str) -> None:

@@ -13,7 +13,7 @@ no point at which all trials are accepted; here there is one, so that no cost is
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,14 @@ class Figure:
     threshold: float
     interval: Interval | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """See `Evaluation.to_dict`."""
+        return {
+            "value": self.value,
+            "threshold": None if self.threshold == -math.inf else self.threshold,
+            "interval": None if self.interval is None else list(self.interval),
+        }
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -161,6 +169,20 @@ class Evaluation:
     def errors_at_eer(self) -> int:
         """How many targets are missed at the EER; with fewer than `RULE_OF_30` the figure is coarse."""
         return round(self.eer.value * self.curve.num_targets)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures for JSON: rates are fractions, a threshold is None where it is minus infinity."""
+        return {
+            "targets": self.curve.num_targets,
+            "nontargets": self.curve.num_nontargets,
+            "eer": self.eer.to_dict(),
+            "min_dcf": [
+                {"p_target": cost.p_target, "c_miss": cost.c_miss, "c_fa": cost.c_fa, **figure.to_dict()}
+                for cost, figure in self.min_dcfs.items()
+            ],
+            "level": self.level,
+            "resampled": self.resampled or None,
+        }
 
 
 def evaluate(

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from tritone import Embedder, load, load_as
+from tritone import Embedder, Model, Recognizer, load, load_as
 from tritone.kinds.speech import speech_kind
 from tritone.options.fields import Option, described
 from tritone.pipelines.embed_options import EmbedFields
@@ -33,12 +33,9 @@ if TYPE_CHECKING:
 
     Connect = Callable[..., Client]
 
-LOADING = {
-    **dict.fromkeys(("device", "runtime", "precision", "compile", "lm", "lm_unit", "vad"), "str"),
-    **dict.fromkeys(("threads", "chunk_size", "left_chunks"), "int"),
-    "max_audio_s": "float",
-    "trust": "bool",
-}
+LOADING = {"device": "str", "threads": "int", "runtime": "str", "precision": "str", "compile": "str"}
+LOADING |= {"max_audio_s": "float", "lm": "str", "lm_unit": "str", "chunk_size": "int", "left_chunks": "int"}
+LOADING |= {"vad": "str", "trust": "bool"}
 EMBEDS = described(EmbedFields)
 TRANSCRIBES = {**described(DecodingOptions), **PARAMETERS}
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
@@ -68,7 +65,7 @@ def known_options(served: bool) -> Mapping[str, str]:
 
 def embedder_options(served: bool) -> Mapping[str, str]:
     """The options of a system that embeds."""
-    return EMBEDDER_SERVED if served else load_options(EMBEDS)
+    return EMBEDDER_SERVED if served else load_options(Embedder, EMBEDS)
 
 
 def parse_spec(text: str, known_to: Callable[[bool], Mapping[str, str]] = known_options) -> Spec:
@@ -190,13 +187,15 @@ def _connect(
     return (connect or Client)(address, **options), model
 
 
-def load_options(requests: Mapping[str, Option] = TRANSCRIBES) -> dict[str, str]:
+def load_options(model: type[Model] = Recognizer, requests: Mapping[str, Option] = TRANSCRIBES) -> dict[str, str]:
     """The options of `tritone.load` that text can give, each with the type its value is read as.
 
     Args:
-        requests: those that the kinds of models take from requests as well.
+        model: the class of the model.
+        requests: those that its kinds take from requests as well.
     """
-    return LOADING | {name: _type(each.type) for name, each in requests.items()}
+    own = {name: LOADING[name] for name in LOADING if name in (*model.placed, *model.settings, "trust")}
+    return own | {name: _type(each.type) for name, each in requests.items()}
 
 
 def _type(kind: Any) -> str:
