@@ -15,9 +15,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from tritone import Embedder, Model, Recognizer, load, load_as
 from tritone.kinds.speech import speech_kind
-from tritone.options.fields import Option, described
+from tritone.options.fields import described
 from tritone.pipelines.embed_options import EmbedFields
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.result import EmbeddingResult, TranscriptResult
@@ -29,6 +28,7 @@ from tritone.systems.streams import DEFAULT_CHUNK_MS, Playback
 from tritone.systems.system import System
 
 if TYPE_CHECKING:
+    from tritone import Model
     from tritone.client import Client
 
     Connect = Callable[..., Client]
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 LOADING = {"device": "str", "threads": "int", "runtime": "str", "precision": "str", "compile": "str"}
 LOADING |= {"max_audio_s": "float", "lm": "str", "lm_unit": "str", "chunk_size": "int", "left_chunks": "int"}
 LOADING |= {"vad": "str", "trust": "bool"}
-EMBEDS = described(EmbedFields)
-TRANSCRIBES = {**described(DecodingOptions), **PARAMETERS}
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float", "vad": "str"} | REQUEST
@@ -65,7 +63,7 @@ def known_options(served: bool) -> Mapping[str, str]:
 
 def embedder_options(served: bool) -> Mapping[str, str]:
     """The options of a system that embeds."""
-    return EMBEDDER_SERVED if served else load_options(Embedder, EMBEDS)
+    return EMBEDDER_SERVED if served else load_options(embeds=True)
 
 
 def parse_spec(text: str, known_to: Callable[[bool], Mapping[str, str]] = known_options) -> Spec:
@@ -146,6 +144,8 @@ def open_system(
             f"{spec.name}: {', '.join(idle)} has no effect with search={mode}; add search={used_by(idle)}, or leave it "
             "out"
         )
+    from tritone import load
+
     recognizer = load(spec.target, **options)
     if recognizer.bundle.manifest.whisper is None:
         speech_kind(recognizer.bundle)
@@ -168,6 +168,8 @@ def open_embedder_system(
     spec = parse_spec(spec, embedder_options) if isinstance(spec, str) else spec
     options = option_values(spec, embedder_options(spec.is_served))
     if not spec.is_served:
+        from tritone import Embedder, load_as
+
         return BundleSystem(load_as(Embedder, spec.target, **options), name=spec.name, options=options)
     concurrency = options.pop("concurrency", concurrency)
     windows = {key: options.pop(key, None) for key in ("window_s", "shift_s")}
@@ -187,13 +189,16 @@ def _connect(
     return (connect or Client)(address, **options), model
 
 
-def load_options(model: type[Model] = Recognizer, requests: Mapping[str, Option] = TRANSCRIBES) -> dict[str, str]:
+def load_options(*, embeds: bool = False) -> dict[str, str]:
     """The options of `tritone.load` that text can give, each with the type its value is read as.
 
     Args:
-        model: the class of the model.
-        requests: those that its kinds take from requests as well.
+        embeds: those of models that embed, in place of those that transcribe.
     """
+    from tritone import Embedder, Recognizer  # a server's client need not wait for them
+
+    model: type[Model] = Embedder if embeds else Recognizer
+    requests = described(EmbedFields) if embeds else {**described(DecodingOptions), **PARAMETERS}
     own = {name: LOADING[name] for name in LOADING if name in (*model.placed, *model.settings, "trust")}
     return own | {name: _type(each.type) for name, each in requests.items()}
 
