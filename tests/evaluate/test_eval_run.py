@@ -5,7 +5,6 @@ import json
 import tracemalloc
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 from fresh import in_fresh_process
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError, OperatorError, ServerTimeoutError, TritoneError
-from tritone.evaluate.compare import compare
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import Evaluation, Report
-from tritone.evaluate.run import Progress, Status, evaluate
-from tritone.evaluate.series import evaluate_each
+from tritone.evaluate.run import Status, evaluate
+from tritone.evaluate.series import evaluate_each, read_baseline
 from tritone.report.stamp import Stamp
 from tritone.result import Partial, TranscriptResult
 from tritone.systems.streams import PartialListener
@@ -475,25 +473,27 @@ def test_a_system_whose_options_make_no_sense_is_named():
         run(Picky(REFERENCES))
 
 
-def test_systems_that_turn_out_to_have_one_name_can_still_be_told_apart():
+def test_systems_that_turn_out_to_have_one_name_can_still_be_told_apart(tmp_path: Path):
     class Served(FakeSystem):
         """Learns its name from its server."""
 
         def prepare(self, *, warm_up: bool = False) -> None:
             self.name = "fake"
 
-    class Quiet:
-        def progress(self, name: str) -> AbstractContextManager[Progress]:
-            return nullcontext(lambda status: None)
-
-        def say(self, sentence: str) -> None: ...
-
     served, second = Served(REFERENCES), FakeSystem({**REFERENCES, "b": "four"})
     served.name = "grpc://localhost:8001"
-    found, failure = evaluate_each(utterances(), [served, second], Normalization(), Quiet())
-    assert failure is None
+    series = evaluate_each(utterances(), [served, second], Normalization())
+    found = series.report.evaluations
+    assert series.failure is None
     assert [each.name for each in found] == ["fake", "fake #2"]
-    assert [change.words and change.words.delta for change in compare(found).changes] == [None, 0.1]
+    assert series.comparison is not None
+    assert [change.words and change.words.delta for change in series.comparison.changes] == [None, 0.1]
+    assert series.report.title == f"fake · fake #2 on {len(utterances())} utterances"
+    assert series.problems(max_wer_increase=10.5) == []
+    (problem,) = series.problems(max_wer_increase=5.0)
+    assert "fake #2" in problem
+    series.save(tmp_path / "result.json")
+    assert read_baseline(tmp_path / "result.json", Normalization(), utterances()).score.words == found[0].score.words
 
 
 def test_ids_that_come_twice_and_missing_references_are_refused():

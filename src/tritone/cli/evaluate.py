@@ -17,10 +17,8 @@ from tritone.cli.shared.outputs import check_outputs
 from tritone.cli.shared.what import bundle_of
 from tritone.cli.shared.where import Vad, Where
 from tritone.corpus.dataset import read_utterances
-from tritone.evaluate.compare import compare, gate
 from tritone.evaluate.normalize import Normalization
 from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
-from tritone.evaluate.result import Report
 from tritone.evaluate.series import evaluate_each, read_baseline
 from tritone.report.stamp import Stamp
 from tritone.report.table import visible
@@ -157,41 +155,31 @@ def evaluate(
         raise typer.BadParameter(f"{before.name} is what the baseline is called; give the system another NAME=...")
 
     with interrupts():
-        evaluations, failure = evaluate_each(
+        series = evaluate_each(
             utterances,
             systems,
             normalization,
             printer,
+            baseline=before,
             journal=journal,
             resume=resume,
             level=confidence / 100,
+            stamp=stamp,
         )
-    servers = dict.fromkeys(each.system["address"] for each in evaluations if "address" in each.system)
-    stamp = stamp.of_server(", ".join(servers))
-    many = "1 utterance" if len(utterances) == 1 else f"{len(utterances)} utterances"
-    title = f"{' · '.join(each.name for each in evaluations)} on {many}"
-    found = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
-    comparison = compare(found.compared) if len(found.compared) > 1 else None
     # Files first: a table that nobody reads any more (| head) must not cost them.
     if report is not None:
-        found.save(report, [] if comparison is None else comparison.to_dict())
+        series.save(report)
         printer.say(f"wrote {report}")
     if html is not None:
-        write_page(found, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
+        write_page(series.report, series.comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
         printer.say(f"wrote {html}")
-    printer.show(evaluations, comparison, worst)
-    again = "" if journal is None else "; --resume tries them again"
-    if not found.complete:
-        printer.say(f"interrupted{again and '; --resume goes on with the rest'}")
+    printer.show(series.report.evaluations, series.comparison, worst)
+    if not series.report.complete:
+        printer.say("interrupted" if journal is None else "interrupted; --resume goes on with the rest")
         raise typer.Exit(INTERRUPTED)
-    problems = [] if failure is None else [str(failure)]
-    problems += [
-        f"{each.name}: {len(each.failures)} of {len(each.rows)} utterances failed{again}"
-        for each in evaluations
-        if each.failures
-    ]
-    if comparison is not None and max_wer_increase is not None:
-        problems += gate(comparison, max_wer_increase)
+    problems = series.problems(max_wer_increase)
+    if journal is not None and any(each.failures for each in series.report.evaluations):
+        printer.say("--resume tries what failed again")
     for problem in problems:
         typer.echo(f"error: {visible(problem)}", err=True)
     if problems:

@@ -1,21 +1,23 @@
 """Several systems on one set of utterances, one after the other.
 
-utterances, systems  ->  evaluations, the first of which is the baseline of the others
+utterances, systems  ->  Series: a report, in which the first is the baseline of the others, and a comparison
 """
 
 import hashlib
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError, TritoneError
+from tritone.evaluate.compare import Comparison, compare, gate
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import LEVEL, Evaluation, Report
 from tritone.evaluate.run import Progress, evaluate
+from tritone.report.stamp import Stamp
 from tritone.result import TranscriptResult
 from tritone.systems import System
 
@@ -30,37 +32,94 @@ class Observer(Protocol):
         """Show a notice to the user."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What evaluating systems in turn gave.
+
+    `comparison`: of all that can be compared, None of one alone. `failure`: the error of a later system that could not
+    be used at all, which ended the series, since what the systems before it gave is still worth a report.
+    """
+
+    report: Report
+    comparison: Comparison | None
+    failure: TritoneError | None = None
+
+    def save(self, path: Path) -> None:
+        """Write everything as JSON; raises `OperatorError` if the file cannot be written."""
+        self.report.save(path, [] if self.comparison is None else self.comparison.to_dict())
+
+    def problems(self, max_wer_increase: float | None = None) -> list[str]:
+        """Why the series is no success, a sentence each: failures, and what `gate` finds for that limit."""
+        found = [] if self.failure is None else [str(self.failure)]
+        found += [
+            f"{each.name}: {len(each.failures)} of {len(each.rows)} utterances failed"
+            for each in self.report.evaluations
+            if each.failures
+        ]
+        if self.comparison is not None and max_wer_increase is not None:
+            found += gate(self.comparison, max_wer_increase)
+        return found
+
+
 def evaluate_each(
     utterances: Sequence[Utterance],
     systems: Sequence[System[TranscriptResult]],
     normalization: Normalization,
-    observer: Observer,
+    observer: Observer | None = None,
     *,
+    baseline: Evaluation | None = None,
     journal: Path | None = None,
     resume: bool = False,
     level: float = LEVEL,
-) -> tuple[list[Evaluation], TritoneError | None]:
+    stamp: Stamp | None = None,
+) -> Series:
     """Evaluate systems in turn, and close each when it is done: the next one may need its memory.
 
     Args:
+        observer: is told how far it is; None tells nobody.
+        baseline: what systems are compared with in place of the first of them, see `read_baseline`.
         journal: of a single system; several have one each, see `journal_of`.
         resume, level: as of `evaluate`.
+        stamp: the conditions; None takes those of now.
 
     Returns:
-        The evaluations, fewer than there are systems after an interrupt; and the error of a later system that could not
-        be used at all, which ends the series, since what the systems before it gave is still worth a report.
+        The series, with fewer evaluations than there are systems after an interrupt or a failure.
 
     Raises:
         InputError: names come twice. Before anything is sent.
         TritoneError: as of `evaluate`, for the first system.
     """
+    stamp = stamp or Stamp.here()
+    evaluations, failure = _evaluated(utterances, systems, normalization, observer, journal, resume, level)
+    servers = dict.fromkeys(each.system["address"] for each in evaluations if "address" in each.system)
+    many = "1 utterance" if len(utterances) == 1 else f"{len(utterances)} utterances"
+    report = Report(
+        stamp=stamp.of_server(", ".join(servers)),
+        evaluations=evaluations,
+        baseline=baseline,
+        title=f"{' · '.join(each.name for each in evaluations)} on {many}",
+    )
+    comparison = compare(report.compared) if len(report.compared) > 1 else None
+    return Series(report=report, comparison=comparison, failure=failure)
+
+
+def _evaluated(
+    utterances: Sequence[Utterance],
+    systems: Sequence[System[TranscriptResult]],
+    normalization: Normalization,
+    observer: Observer | None,
+    journal: Path | None,
+    resume: bool,
+    level: float,
+) -> tuple[list[Evaluation], TritoneError | None]:
     names = [system.name for system in systems]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"systems need different names, {', '.join(sorted(twice))} comes twice; write NAME=...")
     evaluations: list[Evaluation] = []
     for system in systems:
         path = journal if len(systems) == 1 else journal_of(journal, system.name)
-        with closing(system), observer.progress(system.name) as progress:
+        turn = nullcontext() if observer is None else observer.progress(system.name)
+        with closing(system), turn as progress:
             try:
                 found = evaluate(
                     utterances,
@@ -70,7 +129,7 @@ def evaluate_each(
                     resume=resume,
                     level=level,
                     progress=progress,
-                    say=observer.say,
+                    say=None if observer is None else observer.say,
                 )
             except TritoneError as error:
                 if not evaluations:
