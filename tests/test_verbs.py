@@ -1,6 +1,7 @@
 """Models in this process and clients of a server: the same verbs."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -37,8 +38,9 @@ def test_the_loaders_of_single_kinds_warn_and_refuse_other_kinds_as_they_did(nam
 
 
 def test_a_loader_of_a_single_kind_loads_it() -> None:
-    with pytest.warns(DeprecationWarning, match="load_embedder"):
+    with pytest.warns(DeprecationWarning, match="load_embedder") as warned:
         embedder = tritone.load_embedder("demo-speaker", threads=1, window_s=2.0)
+    assert warned[0].filename == __file__
     assert isinstance(embedder, tritone.Embedder)
     assert embedder.offline.options == tritone.EmbedOptions(window_s=2.0)
 
@@ -48,3 +50,12 @@ def test_an_option_that_the_kind_does_not_have_is_refused_with_those_that_it_has
         tritone.load("demo-speaker", beam=4)
     with pytest.raises(tritone.errors.BundleError, match=r"is a speaker model: .*tritone\.load"):
         tritone.load_as(tritone.Recognizer, "demo-speaker")
+
+
+def test_the_file_of_an_ensemble_becomes_no_model_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("steps: {}", encoding="utf-8")
+    with pytest.raises(tritone.errors.InputError, match="is the file of an ensemble, and Embedder is not"):
+        tritone.load_as(tritone.Embedder, tmp_path / "spec.yaml")
+    with pytest.warns(DeprecationWarning, match="load_ensemble") as warned, pytest.raises(tritone.errors.InputError):
+        tritone.load_ensemble(tmp_path / "spec.yaml")
+    assert warned[0].filename == __file__

@@ -198,9 +198,14 @@ def load_ensemble(spec: Source, *, trust: bool = True, **options: Any) -> "Ensem
     """Until 0.3: `load` of the file of an ensemble."""
     from tritone.pipelines.wiring.ensemble import Ensemble
 
-    return _named("load_ensemble", Ensemble, spec, {"trust": trust, **options})
+    _warn("load_ensemble")
+    return _ensemble(spec, Ensemble, options, trust)
 
 
 def _named(name: str, kind: type[AnyModel], what: Source, options: dict[str, Any]) -> AnyModel:
-    warnings.warn(f"tritone.{name} goes with 0.3: use tritone.load", DeprecationWarning, stacklevel=3)
+    _warn(name, stacklevel=4)
     return load_as(kind, what, **options)
+
+
+def _warn(name: str, stacklevel: int = 3) -> None:
+    warnings.warn(f"tritone.{name} goes with 0.3: use tritone.load", DeprecationWarning, stacklevel=stacklevel)
