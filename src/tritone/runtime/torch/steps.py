@@ -31,7 +31,7 @@ def read_weights(path: Path, device: str) -> dict[str, Tensor]:
         BundleError: the file is damaged.
     """
     with Archive(path) as archive:
-        return {name: tensor.to(torch.device(device)) for name, tensor in archive.tensors().items()}
+        return archive.tensors(torch.device(device))
 
 
 class Late:
