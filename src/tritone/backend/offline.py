@@ -46,7 +46,7 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
             max_audio_s=instance.settings.max_audio_s,
             defaults=instance.defaults(self._kind),
         )
-        self._ahead = ready(self._pipeline)
+        self._ahead = ready(self._pipeline, instance)
         if most := getattr(self._pipeline, "most_under_way", 0):
             self._answering = Answering(most)
         self._metrics = Metrics(args, warmups=instance.warmups)
