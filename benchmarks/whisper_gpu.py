@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
@@ -69,6 +70,7 @@ def dims_of(width: int, heads: int, encoder: int, decoder: int, bins: int, vocab
 
 
 SIZES = {
+    "mini": dims_of(64, 1, 2, 2, 80, 51865),
     "tiny": dims_of(384, 6, 4, 4, 80, 51865),
     "base": dims_of(512, 8, 6, 6, 80, 51865),
     "turbo": dims_of(1280, 20, 32, 4, 128, 51866),
@@ -162,7 +164,7 @@ def transcripts(engine: Engine, model: Model, windows: list[np.ndarray], options
 
 def check(arguments: argparse.Namespace) -> dict[str, Any]:
     """Tokens of a small model on this device and on the CPU, all kinds of options in one batch."""
-    dims = dims_of(64, 1, 2, 2, 80, 51865)
+    dims = SIZES["mini"]
     lengths = (3000, 3000, 900, 2500, 3000, 7000)
     options = [
         replace(PLAIN, max_tokens=24),
@@ -362,7 +364,26 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
 def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
     """A bundle for runtime torch of a random model."""
     special = special_of(dims)
-    random_model(dims, device).cpu().save_pretrained(folder / "model")
+    half = torch.float32 if device == "cpu" else torch.bfloat16
+    encoder, decoder = state_of(dims, device, half)
+    state = {name: value.cpu() for name, value in (encoder | decoder).items() if not name.startswith("cross.")}
+    (folder / "model").mkdir(parents=True)
+    save_file(state, folder / "model" / "model.safetensors")
+    config = {
+        "model_type": "whisper",
+        "num_mel_bins": dims.num_bins,
+        "max_source_positions": dims.audio_context,
+        "d_model": dims.audio_width,
+        "encoder_attention_heads": dims.audio_heads,
+        "encoder_layers": dims.audio_layers,
+        "encoder_ffn_dim": dims.audio_hidden,
+        "vocab_size": dims.vocab,
+        "max_target_positions": dims.text_context,
+        "decoder_attention_heads": dims.text_heads,
+        "decoder_layers": dims.text_layers,
+        "decoder_ffn_dim": dims.text_hidden,
+    }
+    (folder / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][: special.eot]
     added: dict[str, Any] = {
         "<|endoftext|>": special.eot,
@@ -375,9 +396,12 @@ def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
         (folder / "model" / f"{name}.json").write_text(json.dumps(table), encoding="utf-8")
     told = {"is_multilingual": True, "suppress_tokens": [*special.suppress], "begin_suppress_tokens": [special.eot]}
     (folder / "model" / "generation_config.json").write_text(json.dumps(told), encoding="utf-8")
-    half = "fp32" if device == "cpu" else "bf16"
     report = export_whisper(
-        checkpoint=folder / "model", output=folder / "bundle", runtimes=("torch",), precisions=(half,), check=False
+        checkpoint=folder / "model",
+        output=folder / "bundle",
+        runtimes=("torch",),
+        precisions=("fp32" if device == "cpu" else "bf16",),
+        check=False,
     )
     return report.bundle.path
 
