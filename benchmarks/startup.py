@@ -2,13 +2,14 @@
 
     python -m benchmarks.startup --out results                                 # a random Whisper of turbo's size, GPU
     python -m benchmarks.startup --out results --size mini --device cpu --in-flight 2 --tokens 8
-    python -m benchmarks.startup --out results --bundle demo-asr --device cpu --compile 4x8,1x8 --seconds 6
+    python -m benchmarks.startup --out results --bundle my-model --compile auto --seconds 10
 
 Each start is a new process: a server (`--way served`, where there is a tritonserver), or one that opens the bundle by
 itself (`process`). The first text is that of a request which is sent as soon as there is somebody to take it; then so
-many requests are kept in flight. Full speed is when the rate comes within 5 % of that of the run's second half. The
-first start finds an empty cache folder, the others what it left there; the files are in the system's memory for all.
-Rows are in `startup.json` as soon as they are there; no further start begins that might end after `--limit-s`.
+many requests are kept in flight. Full speed is reached when the mean rate from then on is within 5 % of that of the
+second half of the texts. The first start finds an empty cache folder, the others what it left there; files of models
+and libraries are in the system's memory for all, as far as it has room. Rows are in `startup.json` as soon as they are
+there; no further start begins that might end after `--limit-s`.
 """
 
 import argparse
@@ -35,7 +36,6 @@ from tritone.preparing import READY, Preparing
 from tritone.report.stamp import Stamp
 
 NEAR = 0.95  # of the rate at the end is full speed
-SPAN_S, SPAN_TEXTS = 1.0, 20  # of time in which the rate is looked at, at least so long and with so many texts
 LEAST = 8  # texts
 LOOK_S = 0.1
 MARK = "the model answers"  # of the line of the log that says what a start was taken by
@@ -52,22 +52,17 @@ def full_speed_s(ends: Sequence[float]) -> tuple[float, float]:
         ends: when each text was there, in seconds, in order; the second half of them is at full speed.
 
     Returns:
-        The beginning of the first span from which on the rate is near that of the second half; that rate, texts a
-        second.
+        The first text from which on the mean rate is near that of the second half; that rate, texts a second.
 
     Raises:
         ValueError: there are fewer than `LEAST` texts.
     """
     if len(ends) < LEAST:
         raise ValueError(f"{len(ends)} texts are too few to tell a rate by; {LEAST} are needed")
-    times = np.asarray(ends)
-    half = len(times) // 2
-    rate = (len(times) - half - 1) / (times[-1] - times[half])
-    span_s = max(SPAN_S, min(SPAN_TEXTS, len(times) / 4) / rate)
-    for begin in np.concatenate([times[:1], times[:half]]):
-        if np.count_nonzero((times > begin) & (times <= begin + span_s)) >= NEAR * rate * span_s - 1:
-            return float(begin), float(rate)
-    return float(times[half]), float(rate)
+    times, count = np.asarray(ends), len(ends)
+    rate = float(np.polyfit(times[count // 2 :], np.arange(count // 2, count), 1)[0])  # of bursts, too
+    means = (count - np.arange(count - 1)) / (times[-1] - times[:-1])
+    return float(times[np.argmax(means >= NEAR * rate)]), rate
 
 
 def loaded(answer: Callable[[], object], start: float, in_flight: int, load_s: float) -> list[float]:
@@ -150,7 +145,7 @@ def child(arguments: argparse.Namespace) -> dict[str, Any]:
 
     imported = time.time() - arguments.start
     told: list[str] = []
-    beside = Preparing(told.append)
+    beside = Preparing(told.append, note=told.append)
     bundle = Bundle.open(arguments.bundle)
     kind = kind_of(bundle)
     placement = Placement(device=arguments.device, runtime="torch", compile=arguments.compile or None, preparing=beside)
@@ -193,7 +188,9 @@ def served(arguments: argparse.Namespace) -> dict[str, Any]:
         decoding=json.dumps(decoding(bundle, arguments.tokens)) if bundle.manifest.whisper is not None else "",
     )
     http, grpc, metrics = free_ports(3)
-    ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, start_timeout_s=300, drain_s=1)
+    ports = ServerOptions(
+        http_port=http, grpc_port=grpc, metrics_port=metrics, start_timeout_s=300, drain_s=1, log_level="info"
+    )
     waveform = audio(bundle, arguments.seconds)
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("w+", encoding="utf-8") as log:
         build_repository(

@@ -22,7 +22,7 @@ def test_each_step_is_told_and_the_end_is_ready(tmp_path: Path) -> None:
         assert go_on.wait(30)
         part.step()
 
-    made = Preparing(told.append, file)
+    made = Preparing(told.append, file, note=told.append)
     assert made.text == READY
     made.begin("compiling", 3, work)
     assert at_two.wait(30)
@@ -42,7 +42,7 @@ def test_what_fails_is_told_and_stays_to_be_seen(tmp_path: Path) -> None:
         part.step()
         raise OSError("no space left")
 
-    made = Preparing(told.append, tmp_path / "asr@1@0.json")
+    made = Preparing(told.append, tmp_path / "asr@1@0.json", note=told.append)
     made.begin("compiling", 3, work)
     made.wait(30)
     assert made.text == "compiling failed: no space left"
@@ -64,7 +64,7 @@ def test_commands_find_a_server_by_its_port(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv(VARIABLE, str(folder))
     links = preparing.publish(folder, [8001, 8000])
-    Preparing.of_model("asr", "3", "asr_0_0", lambda line: None).part("recording", 4).step()
+    Preparing.of_model("asr", "3", "asr_0_0", lambda line: None, lambda line: None).part("recording", 4).step()
     assert preparing.states_at(8001) == preparing.states_at(8000) == {("asr", "3"): "recording 1 of 4"}
     assert preparing.states_at(8002) == {}
     for link in links:

@@ -30,13 +30,13 @@ TOLD = 200  # characters of what went wrong
 class Part:
     """Something that is prepared in `count` steps, from any threads, until `end` or `fail`."""
 
-    def __init__(self, name: str, count: int, changed: Callable[[str], None]) -> None:
-        """Take its name, and what is called after each change, with what an operator should know or nothing."""
+    def __init__(self, name: str, count: int, changed: Callable[[str], None], ended: Callable[[str], None]) -> None:
+        """Take its name, what is called after each change, with what to tell or nothing, and at its end."""
         self.name, self.count = name, count
         self.done = 0
         self.fault = ""
         self.is_over = False
-        self._changed = changed
+        self._changed, self._ended = changed, ended
         self._start = time.perf_counter()
         self._lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class Part:
     def end(self) -> None:
         """All of it is done."""
         self.is_over = True
-        self._changed(f"{self.name} is done, {self.count} in {time.perf_counter() - self._start:.1f} s")
+        self._ended(f"{self.name} is done, {self.count} in {time.perf_counter() - self._start:.1f} s")
 
     def fail(self, why: str) -> None:
         """It cannot be done; the model goes on without."""
@@ -63,19 +63,27 @@ class Part:
 class Preparing:
     """What one process of a model prepares. May be used from several threads."""
 
-    def __init__(self, tell: Callable[[str], None] = LOGGER.info, file: Path | None = None) -> None:
-        """Take what an operator should know goes to, and the file for how far it is, where there is one."""
-        self._tell, self._file = tell, file
+    def __init__(
+        self,
+        tell: Callable[[str], None] = LOGGER.warning,
+        file: Path | None = None,
+        *,
+        note: Callable[[str], None] = LOGGER.info,
+    ) -> None:
+        """Take where progress is told, the file for how far it is if there is one, and where times are noted."""
+        self._tell, self._note, self._file = tell, note, file
         self._lock = threading.Lock()
         self._parts: list[Part] = []
         self._threads: list[threading.Thread] = []
         self.seconds: dict[str, float] = {}  # that parts of opening the model took
 
     @classmethod
-    def of_model(cls, name: str, version: str, instance: str, tell: Callable[[str], None]) -> "Preparing":
+    def of_model(
+        cls, name: str, version: str, instance: str, tell: Callable[[str], None], note: Callable[[str], None]
+    ) -> "Preparing":
         """That of an instance of a served model."""
         folder = os.environ.get(VARIABLE)
-        return cls(tell, Path(folder, f"{name}@{version}@{instance}.json") if folder else None)
+        return cls(tell, Path(folder, f"{name}@{version}@{instance}.json") if folder else None, note=note)
 
     @property
     def text(self) -> str:
@@ -105,7 +113,7 @@ class Preparing:
 
     def part(self, name: str, count: int) -> Part:
         """Something of `count` steps that is done elsewhere."""
-        part = Part(name, count, self._changed)
+        part = Part(name, count, self._changed, self._ended)
         with self._lock:
             self._parts.append(part)
         self._write()
@@ -117,15 +125,19 @@ class Preparing:
             thread.join(timeout_s)
 
     def opened(self, after_s: float) -> None:
-        """Tell that the model answers, so long after its process began, and what the time was taken by."""
+        """Note that the model answers, so long after its process began, and what the time was taken by."""
         parts = "".join(f", {name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        self._tell(f"the model answers {after_s:.1f} s after its process began{parts}; {self.text}")
+        self._note(f"the model answers {after_s:.1f} s after its process began{parts}; {self.text}")
         self._write()
 
     def _changed(self, what: str) -> None:
         self._write()
         if what:
             self._tell(what)
+
+    def _ended(self, what: str) -> None:
+        self._write()
+        self._note(f"{what}; {self.text}")
 
     def _write(self) -> None:
         if self._file is None:

@@ -18,6 +18,7 @@ from tritone.backend.requests import parameters_text, parsed_parameters, tensors
 from tritone.errors import TritoneError
 from tritone.pipelines.isolation import as_value
 from tritone.pipelines.kinds import kind_of
+from tritone.preparing import timed
 
 KEPT_OPTIONS = 64  # of requests that ask alike
 KEPT_CHARACTERS = 4096  # of parameters; those with many hotwords are read anew
@@ -40,12 +41,13 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
         instance = start_instance(args)
         self._settings = instance.settings
         self._kind = kind_of(instance.bundle)
-        self._pipeline = self._kind.open(
-            instance.bundle,
-            placement=instance.placement,
-            max_audio_s=instance.settings.max_audio_s,
-            defaults=instance.defaults(self._kind),
-        )
+        with timed(instance.placement.preparing, "opening, all of it"):
+            self._pipeline = self._kind.open(
+                instance.bundle,
+                placement=instance.placement,
+                max_audio_s=instance.settings.max_audio_s,
+                defaults=instance.defaults(self._kind),
+            )
         self._ahead = ready(self._pipeline, instance)
         if most := getattr(self._pipeline, "most_under_way", 0):
             self._answering = Answering(most)

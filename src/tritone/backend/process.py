@@ -21,7 +21,10 @@ def start_instance(args: Mapping[str, str]) -> Instance:
     garbage.start()
     _hide_shared_memory()
     name, version, instance = (args[f"model_{each}"] for each in ("name", "version", "instance_name"))
-    return read_instance(args, Preparing.of_model(name, version, instance, pb_utils.Logger.log_info))
+    log = pb_utils.Logger
+    preparing = Preparing.of_model(name, version, instance, log.log_warn, log.log_info)
+    preparing.seconds["starting"] = time.time() - psutil.Process().create_time()
+    return read_instance(args, preparing)
 
 
 def ready(pipeline: Any, instance: Instance, *, in_steps: bool = False) -> Ahead | None:
