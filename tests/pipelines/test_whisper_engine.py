@@ -17,7 +17,7 @@ from tritone.errors import BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
-from tritone.pipelines.whisper.device import held_features, open_device
+from tritone.pipelines.whisper.device import MOST_ROWS, MOST_WINDOWS, fitting, held_features, open_device
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -25,6 +25,7 @@ from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.preparing import Preparing
 from tritone.repository import ModelOptions
 from tritone.repository.config import model_config
+from tritone.search.device.attending import Caches
 from tritone.transcript import Transcript
 
 PLACEMENT = Placement(threads=1, runtime="torch")
@@ -128,6 +129,18 @@ def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:
     """An engine with few slots, for a pipeline's courses."""
     device = open_device(pipeline.bundle, PLACEMENT, windows=windows, rows=rows)
     return Engine(device, pipeline.special, len(pipeline.bundle.vocabulary), pipeline.work, pipeline.frame_shift)
+
+
+def test_caches_take_half_of_the_free_memory_with_what_waits_and_too_little_is_refused(host: WhisperPipeline) -> None:
+    network: Any = open_device(host.bundle, PLACEMENT, windows=1, rows=1).writing.network
+    window, row, held = Caches.window_bytes(network), Caches.row_bytes(network), 10**6
+    for free in (10**8, 10**9):
+        windows, rows = fitting(network, free, held)
+        assert windows * (window + held) + rows * row <= free // 2
+    assert fitting(network, 10**8, held)[0] < fitting(network, 10**8)[0]
+    assert fitting(network, 10**12, held) == (MOST_WINDOWS, MOST_ROWS)
+    with pytest.raises(OperatorError, match="must have room in half of it"):
+        fitting(network, 2 * (window + 15 * row), held)
 
 
 def test_what_no_text_needs_is_made_ready_beside_requests_and_the_first_text_does_not_wait(

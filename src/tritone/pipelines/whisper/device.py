@@ -18,6 +18,7 @@ from tritone.bundle.manifest import Role, Whisper
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.whisper.engine import UNDER_WAY
 from tritone.pipelines.whisper.network import features_of
 from tritone.preparing import timed
 from tritone.runtime import Graph
@@ -69,7 +70,9 @@ def open_device(
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
-    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
+    features = bundle.manifest.features
+    held = UNDER_WAY * (HELD_SAMPLES // features.frame_shift) * features.num_mel_bins * np.dtype(np.float32).itemsize
+    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free, held)
     windows, rows = windows or usual[0], rows or usual[1]
     with timed(placement.preparing, "caches"):
         return OnDevice(
@@ -83,13 +86,17 @@ def kernels_of(steps: Steps, special: Whisper) -> Any:
     return found if found is not None and found.can_attend(special.head_dim) else None
 
 
-def fitting(network: Network, free: int) -> tuple[int, int]:
+def fitting(network: Network, free: int, held: int = 0) -> tuple[int, int]:
     """How many windows and rows have room in the free memory of a GPU.
+
+    Args:
+        free: bytes, of which they may take a share; the rest is for the encoder and for recorded calls.
+        held: bytes of features that wait or are under way for each window.
 
     Raises:
         OperatorError: not even a few.
     """
-    window, row = Caches.window_bytes(network), Caches.row_bytes(network)
+    window, row = Caches.window_bytes(network) + held, Caches.row_bytes(network)
     share = SHARE * free / (MOST_WINDOWS * window + MOST_ROWS * row)
     windows, rows = (min(most, int(share * most)) for most in (MOST_WINDOWS, MOST_ROWS))
     if rows < LEAST_ROWS:
