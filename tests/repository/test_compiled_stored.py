@@ -2,17 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tritone import paths
+from tritone.cli.main import app
 from tritone.errors import InputError, OperatorError, StorageError
 from tritone.repository import compiled as stored
-from tritone.repository.compiled import INDEX, pull_compiled, push_compiled
-from tritone.repository.pull import is_bundle
-from tritone.repository.push import push_bundle
-from tritone.repository.stored import read_models
+from tritone.repository.compiled import INDEX, pull_compiled, push_compiled, store_beside
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch import compiled
 from tritone.runtime.torch.compiled import CompiledStore, input_shapes, kernels_of, stamp_of
@@ -22,17 +22,22 @@ from tritone.storage.folder_store import FolderStore
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_bundle_of_both: Path) -> FolderStore:
-    """A store that has a bundle and what was compiled of it on the machine of the cache `a`; this is that of `b`."""
-    monkeypatch.setenv(paths.CACHE, str(tmp_path / "a"))
-    program = read_program(toy_bundle_of_both / "encoder.pt2", CPU)
+def keep_one(bundle: Path) -> None:
+    """Put something into the cache that stands for one compiled size."""
+    program = read_program(bundle / "encoder.pt2", CPU)
     kept = CompiledStore(program, CPU)
     kept.prepare()
     (kept.folder / "made").write_text("code", encoding="utf-8")
     kept.keep(("num_frames",), input_shapes(program.inputs, Bucket(2, 9000)), kept.folder / "made", 1.5)
-    store = FolderStore(tmp_path / "store")
-    push_bundle(toy_bundle_of_both, store)
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_bundle_of_both: Path) -> FolderStore:
+    """A store that has a bundle and what was compiled of it on the machine of the cache `a`; this is that of `b`."""
+    monkeypatch.setenv(paths.CACHE, str(tmp_path / "a"))
+    keep_one(toy_bundle_of_both)
+    store: Any = store_beside(f"{tmp_path / 'store'}/")
+    assert store.folder == tmp_path / "store.compiled"
     moved = push_compiled(toy_bundle_of_both, store, "cpu")
     assert (moved.sent, moved.files) == (2, 2)
     assert push_compiled(toy_bundle_of_both, store, "cpu").sent == 0
@@ -46,7 +51,6 @@ def calls(bundle: Path) -> list[tuple[int, str]]:
 
 
 def test_what_was_compiled_elsewhere_is_used_here(there: FolderStore, toy_bundle_of_both: Path, tmp_path: Path) -> None:
-    assert is_bundle(there)
     assert calls(toy_bundle_of_both) == []
     moved = pull_compiled(there, "cpu", trust=True)
     assert (moved.sent, moved.files) == (2, 2)
@@ -63,7 +67,7 @@ def test_without_trust_nothing_is_pulled(there: FolderStore, tmp_path: Path) -> 
 
 
 def test_what_is_damaged_or_missing_is_not_put_into_the_cache(there: FolderStore, toy_bundle_of_both: Path) -> None:
-    (code,) = there.folder.rglob(".compiled/**/*.pt2")
+    (code,) = there.folder.rglob("**/*.pt2")
     code.write_text("coda", encoding="utf-8")
     with pytest.raises(StorageError, match="is damaged"):
         pull_compiled(there, "cpu", trust=True)
@@ -75,7 +79,7 @@ def test_what_is_damaged_or_missing_is_not_put_into_the_cache(there: FolderStore
 
 @pytest.mark.parametrize("name", ["../x.pt2", "kernels/../../x", "/etc/x", "kernels/a/b/c", "kernels/.x", "x.pt2", ""])
 def test_a_list_that_names_other_places_is_refused(there: FolderStore, name: str, tmp_path: Path) -> None:
-    (index,) = there.folder.rglob(f".compiled/**/{INDEX}")
+    (index,) = there.folder.rglob(f"**/{INDEX}")
     content = json.loads(index.read_text(encoding="utf-8"))
     content["files"][name] = next(iter(content["files"].values()))
     index.write_text(json.dumps(content), encoding="utf-8")
@@ -113,8 +117,8 @@ def test_kernels_find_their_files_where_they_were_pulled_to(there: FolderStore, 
         "k.cubin": "code",
         "__grp__k.json": json.dumps({"child_paths": {"k.cubin": "/else/k.cubin"}}),
     }
-    where = f"{stored.FOLDER}/{compiled.stamp_digest(stamp)}"
-    (index,) = there.folder.rglob(f".compiled/**/{INDEX}")
+    where = compiled.stamp_digest(stamp)
+    (index,) = there.folder.rglob(f"**/{INDEX}")
     content = json.loads(index.read_text(encoding="utf-8"))
     folder.mkdir()
     for name, text in names.items():
@@ -130,8 +134,26 @@ def test_kernels_find_their_files_where_they_were_pulled_to(there: FolderStore, 
     assert (here / "k.cubin").read_text(encoding="utf-8") == "code"
 
 
-def test_compiled_code_is_no_model_of_a_repository(there: FolderStore) -> None:
-    (there.folder / "manifest.json").unlink()
-    (there.folder / "asr" / "1").mkdir(parents=True)
-    (there.folder / "asr" / "config.pbtxt").write_text('name: "asr"\n', encoding="utf-8")
-    assert list(read_models(there)) == ["asr"]
+def test_it_lies_beside_what_it_is_of_and_not_within_where_triton_reads() -> None:
+    assert store_beside("hf://org/name").title == "hf://org/name/.compiled"
+    with pytest.raises(InputError, match="s3://models is a whole bucket"):
+        store_beside("s3://models")
+
+
+def test_the_commands_push_and_pull_it(
+    tmp_path: Path, toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.CACHE, str(tmp_path / "a"))
+    keep_one(toy_bundle_of_both)
+    storage = str(tmp_path / "store")
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["repo", *arguments])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "2 of 2 files pushed" in run("push", str(toy_bundle_of_both), storage, "--compiled", "cpu")
+    monkeypatch.setenv(paths.CACHE, str(tmp_path / "b"))
+    refused = CliRunner().invoke(app, ["repo", "pull", storage, str(tmp_path / "copy"), "--compiled", "cpu"])
+    assert refused.exit_code != 0
+    assert not (tmp_path / "copy").exists()

@@ -67,9 +67,9 @@ def push(
         for done in push_repository(folder, store, only=models or ()):
             typer.echo(f"{done.model}\t{done.version}\t{done.outcome}")
     if compiled is not None:
-        from tritone.repository.compiled import push_compiled
+        from tritone.repository.compiled import push_compiled, store_beside
 
-        _tell(push_compiled(folder, store, compiled), "pushed")
+        _tell(push_compiled(folder, store_beside(storage), compiled), "pushed")
 
 
 @app.command()
@@ -84,7 +84,7 @@ def pull(
     ] = False,
 ) -> None:
     """Pull the models of a repository, or a bundle; what is there already stays."""
-    from tritone.repository.compiled import pull_compiled, require_trust
+    from tritone.repository.compiled import pull_compiled, require_trust, store_beside
     from tritone.repository.pull import is_bundle, pull_bundle
     from tritone.repository.pull import pull as pull_repository
 
@@ -103,7 +103,7 @@ def pull(
         for done in pull_repository(store, folder, only=models or (), every_version=all_versions):
             typer.echo(f"{done.model}\t{','.join(map(str, done.versions))}\t{done.outcome}")
     if compiled is not None:
-        _tell(pull_compiled(store, compiled, trust=trust), "pulled")
+        _tell(pull_compiled(store_beside(storage), compiled, trust=trust), "pulled")
 
 
 @app.command("ls")

@@ -1,13 +1,15 @@
 """Compiled code of a repository's or a bundle's programs in storage, beside them, for machines of the same kind.
 
+    store = store_beside("s3://models/production")    the folder s3://models/production.compiled
     push_compiled(folder, store, "cuda")              what the user's cache has for the programs in a folder
     pull_compiled(store, "cuda", trust=True)          what storage has for this machine, into the user's cache
 
-    .compiled/STAMP/stamp.json      the versions and the device that the code is for
-    .compiled/STAMP/index.json      the list of the other files with their checksums; it comes last
-    .compiled/STAMP/PROGRAM/...     sizes of a program, see `runtime/torch/compiled.py`
-    .compiled/STAMP/kernels/...     kernels of Triton's compiler
+    STAMP/stamp.json      the versions and the device that the code is for
+    STAMP/index.json      the list of the other files with their checksums; it comes last
+    STAMP/PROGRAM/...     sizes of a program, see `runtime/torch/compiled.py`
+    STAMP/kernels/...     kernels of Triton's compiler
 
+It is no part of the repository: Triton, which may read that by itself, takes every folder in it for a model.
 The code runs with the rights of whoever opens it. A checksum says that it is what was pushed, not who pushed it: so it
 is pulled only where the storage is trusted, and from then on believed as what this user compiled himself.
 """
@@ -26,11 +28,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tritone.errors import InputError, OperatorError, StorageError
 from tritone.paths import explained
 from tritone.repository.stored import MAX_INDEX_BYTES, FileFacts
-from tritone.storage import Entry, Store
+from tritone.storage import Entry, Store, open_store, parse
 from tritone.storage.checksum import sha256_of
 from tritone.storage.transfer import Upload, download, upload
 
-FOLDER, INDEX, STAMP = ".compiled", "index.json", "stamp.json"
+BESIDE, INDEX, STAMP = ".compiled", "index.json", "stamp.json"
 PART = r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,199}"
 NAME = re.compile(rf"[0-9a-f]{{32}}/{PART}\.(?:pt2|json)|kernels/(?:{PART}/)?{PART}")
 GROUP = "__grp__"  # of Triton's compiler: a list of the files of a kernel, by their whole paths
@@ -53,11 +55,26 @@ class Moved:
     stamp: Mapping[str, str]
 
 
+def store_beside(storage: str) -> Store:
+    """Where compiled code of a repository or a bundle in storage is, the address or path with `BESIDE` after it.
+
+    Raises:
+        InputError: it is a whole bucket, beside which there is nothing.
+        StorageError: as of `open_store`.
+    """
+    address = parse(storage)
+    if address is None:
+        return open_store(f"{storage.rstrip('/')}{BESIDE}")
+    if not address.path and address.scheme != "hf":  # a repository of the hub has it within
+        raise InputError(f"{storage} is a whole bucket: --compiled is for a folder in it, such as {address / 'models'}")
+    return open_store(replace(address, path=f"{address.path}{BESIDE}"))
+
+
 def push_compiled(folder: Path, store: Store, device: str) -> Moved:
     """Push what the cache of this user has of the programs in a folder, for this machine.
 
     Args:
-        folder: a repository or a bundle, which the store has already.
+        folder: a repository or a bundle.
         device: cpu, cuda or cuda:<index>, where the programs run.
 
     Raises:
@@ -71,7 +88,7 @@ def push_compiled(folder: Path, store: Store, device: str) -> Moved:
             f"nothing of the programs in {folder} is compiled for {device} on this machine: `tritone compile` compiles "
             "a network, and the first start of a model on a GPU its kernels"
         )
-    where = f"{FOLDER}/{_digest(stamp)}"
+    where = _digest(stamp)
     facts = {name: FileFacts(size=path.stat().st_size, sha256=sha256_of(path)) for name, path in found.items()}
     before = _index(store, where)
     files = [Upload(name=f"{where}/{name}", source=path, sha256=facts[name].sha256) for name, path in found.items()]
@@ -97,8 +114,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
     from tritone.runtime.torch.compiled import distrust, kernels_of, make_private
 
     stamp, root = _here(device)
-    digest = _digest(stamp)
-    where = f"{FOLDER}/{digest}"
+    where = _digest(stamp)
     index = _index(store, where)
     if index is None:
         raise StorageError(f"{store.title} has nothing compiled for this machine: {_differences(store, stamp)}")
@@ -110,7 +126,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
         entry = present.get(f"{where}/{name}")
         if entry is None or entry.size != facts.size:
             raise StorageError(f"{store.title}: {where}/{name} is missing or of another size; push it again")
-        target = _target(root, name, digest)
+        target = _target(root, name, where)
         if not (target.is_file() and target.stat().st_size == facts.size and sha256_of(target) == facts.sha256):
             entries.append(replace(entry, sha256=facts.sha256))
     try:
@@ -121,7 +137,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
             download(store, entries, Path(temporary), Path(temporary, "parts"), task=f"{store.title}/{where}")
             # The description of a size after its code, without which it is not looked at.
             for entry in sorted(entries, key=lambda each: each.name.endswith(".json")):
-                target = _target(root, entry.name.removeprefix(f"{where}/"), digest)
+                target = _target(root, entry.name.removeprefix(f"{where}/"), where)
                 places = [each for each in target.parents if root in each.parents]
                 make_private(root, *reversed(places))
                 path = Path(temporary, entry.name)
@@ -201,8 +217,8 @@ def _index(store: Store, where: str) -> Index | None:
 
 def _differences(store: Store, stamp: Mapping[str, str]) -> str:
     told = []
-    for entry in store.entries(FOLDER):
-        if entry.name.endswith(f"/{STAMP}") and entry.name.count("/") == 2:
+    for entry in store.entries():
+        if entry.name.endswith(f"/{STAMP}") and entry.name.count("/") == 1:
             other = json.loads(store.read(entry.name, MAX_INDEX_BYTES) or b"{}")
             names = [name for name in sorted({*other, *stamp}) if other.get(name) != stamp.get(name)]
             told += [f"{name} {other.get(name)} there, {stamp.get(name)} here" for name in names]
