@@ -14,7 +14,7 @@ from tritone.errors import InputError, OperatorError, StorageError
 from tritone.repository import compiled as stored
 from tritone.repository.compiled import INDEX, pull_compiled, push_compiled, store_beside
 from tritone.runtime.graph import Bucket
-from tritone.runtime.torch import compiled
+from tritone.runtime.torch import compiled, kept
 from tritone.runtime.torch.compiled import CompiledStore, input_shapes, kernels_of, stamp_of
 from tritone.runtime.torch.program import read_program
 from tritone.storage.folder_store import FolderStore
@@ -25,10 +25,10 @@ CPU = torch.device("cpu")
 def keep_one(bundle: Path) -> None:
     """Put something into the cache that stands for one compiled size."""
     program = read_program(bundle / "encoder.pt2", CPU)
-    kept = CompiledStore(program, CPU)
-    kept.prepare()
-    (kept.folder / "made").write_text("code", encoding="utf-8")
-    kept.keep(("num_frames",), input_shapes(program.inputs, Bucket(2, 9000)), kept.folder / "made", 1.5)
+    store = CompiledStore(program, CPU)
+    store.prepare()
+    (store.folder / "made").write_text("code", encoding="utf-8")
+    store.keep(("num_frames",), input_shapes(program.inputs, Bucket(2, 9000)), store.folder / "made", 1.5)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_list_that_names_other_places_is_refused(there: FolderStore, name: str
 
 def test_another_kind_of_machine_is_told_what_differs(there: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     own = stamp_of(CPU)
-    monkeypatch.setattr(compiled, "stamp_of", lambda device: own | {"torch": "9.9"})
+    monkeypatch.setattr(kept, "stamp_of", lambda device: own | {"torch": "9.9"})
     with pytest.raises(StorageError, match=rf"torch {torch.__version__.replace('+', '.')} there, 9\.9 here"):
         pull_compiled(there, "cpu", trust=True)
 

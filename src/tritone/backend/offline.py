@@ -41,7 +41,7 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
         instance = start_instance(args)
         self._settings = instance.settings
         self._kind = kind_of(instance.bundle)
-        with timed(instance.placement.preparing, "opening, all of it"):
+        with timed(instance.placement.preparing, "opening in all"):
             self._pipeline = self._kind.open(
                 instance.bundle,
                 placement=instance.placement,

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,19 @@ def push_compiled(folder: Path, store: Store, device: str) -> Moved:
         OperatorError: nothing of it is compiled here, or there is no such device.
         StorageError, StorageUnreachableError: as of `Store`.
     """
-    stamp, root = _here(device)
-    found = dict(_compiled(folder, device, root))
+    from tritone.runtime.torch.compiled import stamp_digest
+    from tritone.runtime.torch.kept import kept_files, stamp_here
+
+    stamp = stamp_here(device)
+    programs = sorted({path.resolve() for path in folder.rglob("*.pt2")})
+    # What a compiler writes just now has a name that does not match.
+    found = {name: path for name, path in kept_files(programs, device) if NAME.fullmatch(name)}
     if not found:
         raise OperatorError(
             f"nothing of the programs in {folder} is compiled for {device} on this machine: `tritone compile` compiles "
             "a network, and the first start of a model on a GPU its kernels"
         )
-    where = _digest(stamp)
+    where = stamp_digest(stamp)
     facts = {name: FileFacts(size=path.stat().st_size, sha256=sha256_of(path)) for name, path in found.items()}
     before = _index(store, where)
     files = [Upload(name=f"{where}/{name}", source=path, sha256=facts[name].sha256) for name, path in found.items()]
@@ -111,10 +116,12 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
         StorageUnreachableError: as of `Store`.
     """
     require_trust(store, trust)
-    from tritone.runtime.torch.compiled import distrust, kernels_of, make_private
+    from tritone.runtime.torch.compiled import distrust, make_private, stamp_digest
+    from tritone.runtime.torch.kept import root as kept_root
+    from tritone.runtime.torch.kept import stamp_here
 
-    stamp, root = _here(device)
-    where = _digest(stamp)
+    stamp, root = stamp_here(device), kept_root()
+    where = stamp_digest(stamp)
     index = _index(store, where)
     if index is None:
         raise StorageError(f"{store.title} has nothing compiled for this machine: {_differences(store, stamp)}")
@@ -146,7 +153,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
                     _point(path, target.parent)
                 os.replace(path, target)
     except OSError as error:
-        raise explained(error, f"cannot write {kernels_of(root, stamp).parents[1]}") from error
+        raise explained(error, f"cannot write {root}") from error
     return Moved(len(entries), len(index.files), stamp)
 
 
@@ -157,46 +164,6 @@ def require_trust(store: Store, trust: bool) -> None:
             f"what is compiled in {store.title} is code that runs with your rights when a model is opened. If you "
             "trust who can write there, say so: --trust (in Python trust=True)"
         )
-
-
-def _here(device: str) -> tuple[Mapping[str, str], Path]:
-    """The stamp of a device of this machine, and the folder of all that is compiled."""
-    import torch
-
-    from tritone.paths import cache_folder
-    from tritone.runtime.torch.compiled import stamp_of
-    from tritone.runtime.torch.graph import obstacle
-
-    if reason := obstacle(device):
-        raise OperatorError(f"device {device} was asked for, but {reason}.")
-    return stamp_of(torch.device(device)), cache_folder() / "compiled"
-
-
-def _digest(stamp: Mapping[str, str]) -> str:
-    from tritone.runtime.torch.compiled import stamp_digest
-
-    return stamp_digest(stamp)
-
-
-def _compiled(folder: Path, device: str, root: Path) -> Iterator[tuple[str, Path]]:
-    """The files of the cache for the programs in a folder, by their names in storage."""
-    import torch
-
-    from tritone.runtime.torch.compiled import CompiledStore, kernels_of
-    from tritone.runtime.torch.program import read_program
-
-    place, programs = torch.device(device), sorted({path.resolve() for path in folder.rglob("*.pt2")})
-    for path in programs:
-        kept = CompiledStore(read_program(path, place), place, root.parent)
-        for _, file in kept.calls():
-            for each in (file, file.with_suffix(".json")):
-                yield f"{kept.folder.parent.name}/{each.name}", each
-    if programs and place.type == "cuda":
-        kernels = kernels_of(root, _here(device)[0])
-        for each in sorted(kernels.rglob("*")):
-            name = f"kernels/{each.relative_to(kernels).as_posix()}"
-            if each.is_file() and NAME.fullmatch(name):  # not what a compiler writes just now
-                yield name, each
 
 
 def _target(root: Path, name: str, stamp: str) -> Path:
