@@ -388,3 +388,25 @@ def test_kernels_are_kept_in_the_cache_unless_others_could_write_to_it(
     compiled.keep_kernels(CPU)
     assert own[compiled.KERNELS] == str(compiled.kernels_of(cache / "compiled", compiled.stamp_of(CPU)))
     assert Path(own[compiled.KERNELS]).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_was_recorded_gives_way_to_what_is_compiled(toy_bundle_of_both: Path) -> None:
+    preparing = Preparing()
+    placement = Placement(device="cuda", runtime="torch", compile="2x1", preparing=preparing)
+    bundle, waveform = Bundle.open(toy_bundle_of_both), toy.toy_waveform("hello")
+    offline = OfflinePipeline(bundle, placement=placement)
+    streaming = StreamingPipeline(bundle, placement=placement, max_batch=2)
+
+    def texts() -> list[str]:
+        found = [each.text for each in offline.recognize([waveform] * 2)]
+        slots = [streaming.open() for _ in range(2)]
+        return found + [each.text for each in streaming.advance([Step(slot, waveform, True) for slot in slots])]
+
+    for _ in range(5):  # recorded, and asked for while it is compiled
+        assert texts() == ["hello"] * 4
+    preparing.wait(600)
+    assert preparing.text == "ready"
+    assert offline.runner.graph.buckets_for(())
+    assert streaming.runner.graph.buckets_for(())
+    assert [texts() for _ in range(5)] == [["hello"] * 4] * 5
