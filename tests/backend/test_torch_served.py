@@ -1,9 +1,11 @@
 """The runtime `torch` behind a real Triton: whole utterances and streams, and models that cannot start."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -153,3 +155,23 @@ def test_a_served_model_answers_while_it_is_compiled_and_is_ready_at_once_the_ne
     assert started()[0] == "compiling 0 of 1"
     assert len([*(tmp_path / "cache" / "compiled").rglob("*.pt2")]) == 1
     assert started()[-1] == "ready"
+
+
+@pytest.mark.slow
+def test_a_model_that_is_stopped_while_it_is_compiled_ends_with_its_compilers(
+    both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    build_repository(
+        [both], tmp_path / "repository", modes="offline", options=ModelOptions(runtime="torch", compile="2x1,1x2,2x3")
+    )
+    compilers: list[psutil.Process] = []
+    with TritonServer(tmp_path / "repository", quiet_options()) as running:
+        until = time.monotonic() + 120
+        while not compilers and time.monotonic() < until:
+            below = psutil.Process(running.pid).children(recursive=True)
+            compilers = [each for each in below if "tritone.runtime.torch.compiling" in each.cmdline()]
+        assert compilers
+        start = time.monotonic()
+    assert time.monotonic() - start < 30
+    assert psutil.wait_procs(compilers, timeout=60)[1] == []

@@ -105,7 +105,10 @@ class _Crew:
     def run(self, missing: Sequence[Wanted], done: Callable[[CompiledCall], None]) -> None:
         # The largest take longest, so they begin.
         rest = iter(sorted(missing, key=lambda each: -max(map(_size, each.shapes.values()))))
-        workers = [threading.Thread(target=self._work, args=(index, rest, done)) for index in range(self._count)]
+        # A model that is taken out of service does not wait for them: its compilers end with its process.
+        workers = [
+            threading.Thread(target=self._work, args=(index, rest, done), daemon=True) for index in range(self._count)
+        ]
         for worker in workers:
             worker.start()
         try:
