@@ -22,8 +22,8 @@ import numpy as np
 from tritone.backend.settings import Settings
 from tritone.bundle import Bundle, manifest
 from tritone.bundle.vocabulary import Vocabulary
+from tritone.kinds.ctc import CTC
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.kinds.ctc import CTC
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array, Bucket

@@ -139,8 +139,8 @@ def in_process(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def child(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `in_process` starts: open the bundle, answer."""
+    from tritone.kinds import kind_of
     from tritone.pipelines.graphs.placement import Placement
-    from tritone.pipelines.kinds import kind_of
     from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 
     imported = time.time() - arguments.start

@@ -122,7 +122,7 @@ def served(pipeline: StreamingPipeline) -> Any:
     from tritone.backend.settings import Settings
     from tritone.backend.streaming import TritonPythonModel
     from tritone.backend.streams import StreamTable
-    from tritone.pipelines.kinds import kind_of
+    from tritone.kinds import kind_of
 
     model: Any = TritonPythonModel()
     model._settings = Settings(sample_rate=pipeline.sample_rate)

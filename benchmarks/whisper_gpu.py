@@ -6,11 +6,12 @@
 Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
 a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
 `transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too), `served` (a
-bundle of random weights on a server, 64 and 128 requests in flight). Weights are made
+bundle of random weights on a server: one request alone, 64 and 128 in flight, and 256 of 2 to 30 s). Weights are made
 on the device. Each part's numbers are in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
 """
 
 import argparse
+import base64
 import gc
 import json
 import os
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +30,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
@@ -70,7 +70,7 @@ def dims_of(width: int, heads: int, encoder: int, decoder: int, bins: int, vocab
 
 
 SIZES = {
-    "mini": dims_of(64, 1, 2, 2, 80, 51865),
+    "mini": dims_of(64, 1, 2, 2, 80, 51865),  # to try a command on a CPU
     "tiny": dims_of(384, 6, 4, 4, 80, 51865),
     "base": dims_of(512, 8, 6, 6, 80, 51865),
     "turbo": dims_of(1280, 20, 32, 4, 128, 51866),
@@ -104,16 +104,28 @@ def special_of(dims: Dims) -> Whisper:
     )
 
 
-def state_of(dims: Dims, device: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Random tensors of encoder and decoder; of a small model the same on every device."""
+def random_state(dims: Dims, device: str, dtype: torch.dtype) -> dict[str, Any]:
+    """Random tensors by openai/whisper's names; of a small model the same on every device.
+
+    Models of true sizes never write an end, or a time: a window has as many tokens as may be.
+    """
     where = "cpu" if dims.audio_width < 100 else device  # each device has its own random numbers
     generator = torch.Generator(where).manual_seed(0)
-    encoder: dict[str, Any] = {}
-    decoder: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for name, shape in dims.shapes().items():
         drawn = torch.randn(shape, generator=generator, device=where).to(device)
         scale = 1.0 if "embedding" in name else 1.4 * shape[-1] ** -0.5 if len(shape) > 1 else 0.02
-        value = (drawn * scale + (1.0 if "ln" in name and name.endswith("weight") else 0.0)).to(dtype)
+        state[name] = (drawn * scale + (1.0 if "ln" in name and name.endswith("weight") else 0.0)).to(dtype)
+    if dims.audio_width >= 100:
+        state["decoder.token_embedding.weight"][special_of(dims).eot :] = 0
+    return state
+
+
+def state_of(dims: Dims, device: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Random tensors of encoder and decoder, as their programs have them."""
+    encoder: dict[str, Any] = {}
+    decoder: dict[str, Any] = {}
+    for name, value in random_state(dims, device, dtype).items():
         for part in ("key", "value"):
             if f"cross_attn.{part}." in name:
                 encoder[name.replace("decoder.blocks", "cross").replace("cross_attn.", "")] = value
@@ -164,7 +176,7 @@ def transcripts(engine: Engine, model: Model, windows: list[np.ndarray], options
 
 def check(arguments: argparse.Namespace) -> dict[str, Any]:
     """Tokens of a small model on this device and on the CPU, all kinds of options in one batch."""
-    dims = SIZES["mini"]
+    dims = dims_of(64, 1, 2, 2, 80, 51865)
     lengths = (3000, 3000, 900, 2500, 3000, 7000)
     options = [
         replace(PLAIN, max_tokens=24),
@@ -219,6 +231,8 @@ def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
             origin = np.repeat(np.arange(rows)[:, None], device.context, 1)
             device.begin([*range(rows)], numbers, origin)
             found[f"step_ms_{rows}"] = median_ms(lambda rows=rows: device.step(rows))  # type: ignore[misc]
+            if rows == 1:
+                found["kernels_us_1"] = profile(lambda: device.step(1))
             if rows == 64:
                 found["kernels_us"] = profile(lambda: device.step(64))
                 found["step_ms_64_sampled"] = median_ms(lambda: device.step(64, sampled=True))
@@ -231,6 +245,10 @@ def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
             windows = [np.zeros((3000, dims.num_bins), np.float32)] * count
             slots = [*range(count)]
             found[f"encoder_ms_{count}"] = median_ms(lambda w=windows, s=slots: device.encode(w, s), 5)  # type: ignore[misc]
+            if count == 1:
+                found["encoder_kernels_us_1"] = profile(lambda w=windows, s=slots: device.encode(w, s))  # type: ignore[misc]
+                of_one = found["encoder_kernels_us_1"]["all"][0] + TOKENS * found["kernels_us_1"]["all"][0]
+                found["kernels_of_one_request_ms"] = of_one / 1e3
         features = torch.zeros(count, 3000, dims.num_bins, device=device.writing.network.device)
         places = torch.tensor(slots, device=features.device)
         launched = partial(device.writing.network.hear, features, places, device.writing.caches)
@@ -243,7 +261,7 @@ def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
 
 
 def profile(function: Callable[[], Any]) -> dict[str, Any]:
-    """Microseconds and counts of the kernels of a function, the largest first."""
+    """Microseconds and counts of the kernels of a function, the largest first, and of all together."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -252,7 +270,8 @@ def profile(function: Callable[[], Any]) -> dict[str, Any]:
         function()
         torch.cuda.synchronize()
     events = sorted(seen.key_averages(), key=lambda each: -each.self_device_time_total)
-    return {each.key[:90]: [round(each.self_device_time_total, 1), each.count] for each in events[:25]}
+    every = [round(sum(each.self_device_time_total for each in events), 1), sum(each.count for each in events)]
+    return {"all": every} | {each.key[:90]: [round(each.self_device_time_total, 1), each.count] for each in events[:25]}
 
 
 def timed(function: Callable[[], Any]) -> list[float]:
@@ -267,21 +286,22 @@ def timed(function: Callable[[], Any]) -> list[float]:
     return seconds
 
 
-def in_process(engine: Engine, model: Model, dims: Dims) -> dict[str, Any]:
+def in_process(engine: Engine, model: Model, dims: Dims, only: Collection[str]) -> dict[str, Any]:
     """Windows in process: × real time of equal ones, with beams, words and mixed lengths."""
-    fixed = replace(PLAIN, suppress=(model.special.eot,))
     found: dict[str, Any] = {}
     cases: dict[str, tuple[int, DecodingOptions]] = {
-        "1": (1, fixed),
-        "32": (32, fixed),
-        "64": (64, fixed),
-        "256": (256, fixed),
-        "64 sampled": (64, replace(fixed, temperature=(0.5,))),
-        "64 beam 5": (64, replace(fixed, beam=5)),
-        "64 words": (64, replace(fixed, word_times=True)),
-        "64 after a prompt": (64, replace(fixed, prompt="a text of earlier windows " * 12)),
+        "1": (1, PLAIN),
+        "32": (32, PLAIN),
+        "64": (64, PLAIN),
+        "256": (256, PLAIN),
+        "64 sampled": (64, replace(PLAIN, temperature=(0.5,))),
+        "64 beam 5": (64, replace(PLAIN, beam=5)),
+        "64 words": (64, replace(PLAIN, word_times=True)),
+        "64 after a prompt": (64, replace(PLAIN, prompt="a text of earlier windows " * 12)),
     }
     for name, (count, options) in cases.items():
+        if only and name not in only:
+            continue
         windows = windows_of(count, dims.num_bins)
         seconds = timed(lambda w=windows, o=options: transcripts(engine, model, w, o))  # type: ignore[misc]
         found[name] = {"s": seconds, "x": count * WINDOW_S / float(np.median(seconds))}
@@ -362,66 +382,91 @@ def by_transformers(arguments: argparse.Namespace, dims: Dims, count: int) -> di
 
 
 def write_bundle(folder: Path, dims: Dims, device: str) -> Path:
-    """A bundle for runtime torch of a random model."""
-    special = special_of(dims)
+    """A bundle for runtime torch of a random model, exported from a file as openai/whisper writes them."""
+    checkpoint, tokens = folder / "model.pt", folder / "multilingual.tiktoken"
     half = torch.float32 if device == "cpu" else torch.bfloat16
-    encoder, decoder = state_of(dims, device, half)
-    state = {name: value.cpu() for name, value in (encoder | decoder).items() if not name.startswith("cross.")}
-    (folder / "model").mkdir(parents=True)
-    save_file(state, folder / "model" / "model.safetensors")
-    config = {
-        "model_type": "whisper",
-        "num_mel_bins": dims.num_bins,
-        "max_source_positions": dims.audio_context,
-        "d_model": dims.audio_width,
-        "encoder_attention_heads": dims.audio_heads,
-        "encoder_layers": dims.audio_layers,
-        "encoder_ffn_dim": dims.audio_hidden,
-        "vocab_size": dims.vocab,
-        "max_target_positions": dims.text_context,
-        "decoder_attention_heads": dims.text_heads,
-        "decoder_layers": dims.text_layers,
-        "decoder_ffn_dim": dims.text_hidden,
+    given = {
+        "n_mels": dims.num_bins,
+        "n_audio_ctx": dims.audio_context,
+        "n_audio_state": dims.audio_width,
+        "n_audio_head": dims.audio_heads,
+        "n_audio_layer": dims.audio_layers,
+        "n_vocab": dims.vocab,
+        "n_text_ctx": dims.text_context,
+        "n_text_state": dims.audio_width,
+        "n_text_head": dims.text_heads,
+        "n_text_layer": dims.text_layers,
     }
-    (folder / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    pieces = [*CHARACTERS, *(a + b for a in CHARACTERS for b in CHARACTERS)][: special.eot]
-    added: dict[str, Any] = {
-        "<|endoftext|>": special.eot,
-        "<|startoftranscript|>": special.sot,
-        "<|notimestamps|>": special.no_timestamps,
-    }
-    added |= {f"<|{name}|>": id for name, id in (*special.languages.items(), *special.tasks.items())}
-    added |= {"<|startofprev|>": special.sot_prev, "<|nospeech|>": special.no_speech}
-    for name, table in (("vocab", {piece: id for id, piece in enumerate(pieces)}), ("added_tokens", added)):
-        (folder / "model" / f"{name}.json").write_text(json.dumps(table), encoding="utf-8")
-    told = {"is_multilingual": True, "suppress_tokens": [*special.suppress], "begin_suppress_tokens": [special.eot]}
-    (folder / "model" / "generation_config.json").write_text(json.dumps(told), encoding="utf-8")
+    torch.save({"dims": given, "model_state_dict": random_state(dims, device, half)}, checkpoint)
+    letters = [bytes([each]) for each in range(256)]
+    pieces = [*letters, *(one + other for one in letters for other in letters)][: special_of(dims).eot]
+    lines = (f"{base64.b64encode(piece).decode()} {rank}\n" for rank, piece in enumerate(pieces))
+    tokens.write_text("".join(lines), encoding="ascii")
     report = export_whisper(
-        checkpoint=folder / "model",
+        checkpoint=checkpoint,
+        tokens=tokens,
         output=folder / "bundle",
         runtimes=("torch",),
         precisions=("fp32" if device == "cpu" else "bf16",),
         check=False,
     )
+    checkpoint.unlink()
     return report.bundle.path
 
 
-def ask(address: str, seconds: float, count: int, threads: int) -> list[float]:
-    """Send recordings one after the other from some threads; returns the latency of each, in seconds."""
-    waveform = np.random.default_rng(os.getpid()).normal(0, 0.1, round(16000 * seconds)).clip(-1, 1)
-    waveform = waveform.astype(np.float32)
+def ask(address: str, jobs: Sequence[tuple[float, int]], threads: int) -> list[float]:
+    """Send recordings of some seconds and tokens, 16-bit, from some threads; the latency of each, in seconds."""
+    noise = np.random.default_rng(os.getpid()).normal(0, 3000, round(16000 * WINDOW_S)).clip(-32768, 32767)
+    waveform = noise.astype(np.int16)
 
-    def one(_: int) -> float:
+    def one(job: tuple[float, int]) -> float:
+        seconds, tokens = job
         start = time.perf_counter()
-        client.transcribe(waveform).get()
+        client.transcribe(waveform[: round(16000 * seconds)], search={"max_tokens": tokens}).get()
         return time.perf_counter() - start
 
     with Client(address, timeout_s=300) as client, ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(one, range(count)))
+        return list(pool.map(one, jobs))
+
+
+def loaded(pool: ProcessPoolExecutor, address: str, flight: int, jobs: Sequence[tuple[float, int]]) -> dict[str, Any]:
+    """What a server does with so many requests in flight from eight processes, until all jobs are done."""
+    threads = max(1, flight // PROCESSES)
+    start = time.perf_counter()
+    asked = [pool.submit(ask, address, jobs[place::PROCESSES], threads) for place in range(PROCESSES)]
+    latencies = [second for each in asked for second in each.result()]
+    took = time.perf_counter() - start
+    return {
+        "requests": len(jobs),
+        "x": sum(seconds for seconds, _ in jobs) / took,
+        "windows_x": len(jobs) * WINDOW_S / took,
+        "p50_ms": 1e3 * float(np.median(latencies)),
+        "p95_ms": 1e3 * float(np.quantile(latencies, 0.95)),
+        "took_s": took,
+    }
+
+
+def mixed(pool: ProcessPoolExecutor, address: str, flight: int, count: int) -> dict[str, Any]:
+    """Recordings of 2 to 30 s beside what equal ones say of them: a of a window, b of a token."""
+    found: dict[str, Any] = {}
+    for tokens in (64, 100):
+        found[f"equal, {tokens} tokens"] = loaded(pool, address, flight, [(WINDOW_S, tokens)] * count)
+    few, many = (found[f"equal, {tokens} tokens"]["took_s"] / count for tokens in (64, 100))
+    of_token = (many - few) / 36
+    of_window = few - 64 * of_token
+    lengths = np.random.default_rng(3).uniform(2, WINDOW_S, count)
+    jobs = [(float(each), max(4, round(float(each) * 100 / WINDOW_S))) for each in lengths]
+    found["mixed"] = loaded(pool, address, flight, jobs)
+    expected = of_window * count + of_token * sum(tokens for _, tokens in jobs)
+    return found | {
+        "ms_of_a_window": 1e3 * of_window,
+        "ms_of_a_token": 1e3 * of_token,
+        "of_expected_time": found["mixed"]["took_s"] / expected,
+    }
 
 
 def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
-    """× real time of a served model: one request alone, and 64 and 128 in flight from eight processes."""
+    """× real time of a served model: one request alone, many in flight, and recordings of mixed lengths."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         start, folder = time.perf_counter(), Path(temporary)
@@ -433,7 +478,7 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
             device="cpu" if arguments.device == "cpu" else "gpu",
             runtime="torch",
             max_audio_s=60,
-            decoding=json.dumps(fixed | {"suppress": str(special_of(dims).eot)}),
+            decoding=json.dumps(fixed),
         )
         build_repository([bundle], folder / "repository", options=options)
         ports: dict[str, Any] = {
@@ -445,23 +490,13 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
             ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool,
         ):
             found["start_s"] = time.perf_counter() - start
-            alone = ask(server.grpc_address, WINDOW_S, 5, 1)
+            alone = ask(server.grpc_address, [(WINDOW_S, TOKENS)] * 8, 1)
             found["alone_ms"] = 1e3 * float(np.median(alone[1:]))
-            for flight, each in arguments.served:
-                threads = max(1, flight // PROCESSES)
-                jobs = [pool.submit(ask, server.grpc_address, WINDOW_S, threads, threads) for _ in range(PROCESSES)]
-                _ = [job.result() for job in jobs]  # warm
-                start = time.perf_counter()
-                jobs = [pool.submit(ask, server.grpc_address, WINDOW_S, each, threads) for _ in range(PROCESSES)]
-                latencies = [second for job in jobs for second in job.result()]
-                took = time.perf_counter() - start
-                found[f"{flight} in flight"] = {
-                    "x": len(latencies) * WINDOW_S / took,
-                    "p50_ms": 1e3 * float(np.median(latencies)),
-                    "p95_ms": 1e3 * float(np.quantile(latencies, 0.95)),
-                    "took_s": took,
-                }
+            for flight, count in arguments.flights:
+                loaded(pool, server.grpc_address, flight, [(WINDOW_S, TOKENS)] * flight)
+                found[f"{flight} in flight"] = loaded(pool, server.grpc_address, flight, [(WINDOW_S, TOKENS)] * count)
                 print(flight, found[f"{flight} in flight"], flush=True)
+            found["mixed"] = mixed(pool, server.grpc_address, *arguments.mixed)
     return found
 
 
@@ -476,7 +511,7 @@ def measure(arguments: argparse.Namespace, dims: Dims, parts: Collection[str], k
     if "step" in parts:
         keep("step", lambda: step(engine, device, dims))
     if "engine" in parts:
-        keep("engine", lambda: in_process(engine, model, dims))
+        keep("engine", lambda: in_process(engine, model, dims, [each for each in arguments.cases.split(",") if each]))
 
 
 def main() -> None:
@@ -485,10 +520,12 @@ def main() -> None:
     parser.add_argument("--parts", default="check,step,engine,transformers")
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cases", default="", help="those of the part engine, such as 1,64,256")
     parser.add_argument("--windows", type=int, default=32, help="of transformers")
     parser.add_argument("--small", action="store_true", help="few requests to the server, to try that it works")
     arguments = parser.parse_args()
-    arguments.served = [(PROCESSES, 1)] if arguments.small else [(64, 240), (128, 240)]
+    arguments.flights = [(PROCESSES, PROCESSES)] if arguments.small else [(64, 2400), (128, 2400)]
+    arguments.mixed = (PROCESSES, 2 * PROCESSES) if arguments.small else (256, 2048)
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
     told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__}

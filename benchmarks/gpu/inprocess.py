@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.gpu.audio import workload
 from tritone.audio.waveform import Samples, Waveform
 from tritone.bundle import Bundle
+from tritone.kinds import kind_of
 from tritone.pipelines import EmbeddingPipeline, Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.search.options import SearchOptions
 

@@ -139,7 +139,7 @@ def compiled(
 
 def searches(modes: list[tuple[str, str]]) -> Measure:
     """Compile searches of kinds of models, which no server has to wait for then; takes no turn."""
-    from tritone.pipelines.kinds import compile_search
+    from tritone.kinds import compile_search
 
     for kind, mode in modes:
         compile_search(kind, mode)

@@ -10,9 +10,9 @@ import pytest
 
 from tritone.backend.requests import parameters_of
 from tritone.errors import AudioError, InputError
+from tritone.kinds.speech import options_of
+from tritone.pipelines.audio_tensors import cut_rows, read_chunk, read_waveforms
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.kinds.audio import cut_rows, read_chunk, read_waveforms
-from tritone.pipelines.kinds.speech import options_of
 from tritone.search.options import PARAMETERS, SearchOptions
 
 

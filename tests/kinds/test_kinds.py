@@ -14,7 +14,7 @@ from toy_transducer import write_toy_transducer
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Transducer
 from tritone.errors import BundleError
-from tritone.pipelines.kinds import kind_of
+from tritone.kinds import kind_of
 
 STATE = {"name": "h", "shape": [4], "dtype": "float32"}
 SOURCES = Path(__file__).parents[2] / "src" / "tritone"

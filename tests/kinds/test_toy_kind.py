@@ -1,5 +1,6 @@
 """A kind of another package: an entry point names it, and it is built and served without a line changed elsewhere."""
 
+import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -15,7 +16,7 @@ from tritone.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance
 from tritone.client import Client
 from tritone.errors import BundleError, InputError, OperatorError
-from tritone.pipelines.kinds import kind_named, kind_of
+from tritone.kinds import kind_named, kind_of
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
 from tritone.server import TritonServer
 
@@ -28,7 +29,7 @@ import numpy as np
 from tritone.errors import AudioError, InputError
 from tritone.pipelines.graphs.runner import GraphRunner
 from tritone.pipelines.isolation import prepared, with_options
-from tritone.pipelines.kinds.base import FLOAT32, WAVEFORMS, Kind
+from tritone.kinds import FLOAT32, WAVEFORMS, Kind
 from tritone.pipelines.wire import Tensor
 from tritone.runtime.graph import TensorSpec
 
@@ -211,3 +212,12 @@ def test_no_package_replaces_a_kind_of_ours(package: Path) -> None:
     info = package / "loudness_kind-1.0.dist-info"
     (info / "entry_points.txt").write_text("[tritone.kinds]\nctc = loudness_kind:LOUDNESS\n", encoding="utf-8")
     assert kind_named("ctc").noun == "a CTC model"
+
+
+def test_a_package_that_imports_kinds_from_where_they_stood_is_warned_and_works() -> None:
+    code = "from tritone.pipelines.kinds.base import Kind; import tritone.kinds; assert Kind is tritone.kinds.Kind"
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", code], capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "DeprecationWarning: tritone.pipelines.kinds goes with 0.3: use tritone.kinds" in done.stderr

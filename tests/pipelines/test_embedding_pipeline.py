@@ -16,10 +16,10 @@ from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_embedding, toy_voice,
 from tritone.backend.settings import Settings
 from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
+from tritone.kinds import kind_of
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.stages import AcousticPipeline, FeaturePipeline
 from tritone.runtime.graph import Array
 

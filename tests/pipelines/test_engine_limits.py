@@ -20,12 +20,12 @@ from toy_speaker import toy_embedding, toy_voice, write_toy_speaker
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Engine, Manifest
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.kinds.ctc import CTC
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
 from tritone.pipelines.graphs import choice
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds.ctc import CTC
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
 from tritone.runtime import obstacle, open_graph

@@ -28,10 +28,10 @@ from toy_transducer import (
 )
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
+from tritone.kinds import compile_search, kind_named
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import compile_search, kind_named
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching

@@ -16,7 +16,7 @@ from tritone.backend.process import ready, start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import TritoneError
-from tritone.pipelines.kinds.speech import options_of, speech_kind, transcript_tensors
+from tritone.kinds.speech import options_of, speech_kind, transcript_tensors
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline
 from tritone.pipelines.wire import CLASS_IDS, WAV_LENS
 from tritone.transcript import Transcript

@@ -13,8 +13,8 @@ from tritone.backend.process import start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import InputError, TritoneError
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.audio import read_waveforms
+from tritone.kinds import kind_of
+from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.stages import FeaturePipeline, Tensors
 
 

@@ -15,8 +15,8 @@ from tritone.backend.metrics import Metrics
 from tritone.backend.offline import Job
 from tritone.backend.process import start_instance
 from tritone.backend.requests import parameters_of
+from tritone.kinds import kind_of
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
-from tritone.pipelines.kinds import kind_of
 from tritone.runtime.graph import Array
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
+from tritone.kinds import Kind
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import Kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.preparing import Preparing

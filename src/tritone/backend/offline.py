@@ -2,7 +2,7 @@
 
 A pipeline that takes requests at any time (`submit`) answers each when it is done; see `continuous`.
 
-What goes in and out is the kind's matter, see `tritone.pipelines.kinds`: WAV to TRANSCRIPTS, or to EMBEDDINGS.
+What goes in and out is the kind's matter, see `tritone.kinds`: WAV to TRANSCRIPTS, or to EMBEDDINGS.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +16,8 @@ from tritone.backend.process import batch, ready, start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_text, parsed_parameters, tensors_of
 from tritone.errors import TritoneError
+from tritone.kinds import kind_of
 from tritone.pipelines.isolation import as_value
-from tritone.pipelines.kinds import kind_of
 from tritone.preparing import timed
 
 KEPT_OPTIONS = 64  # of requests that ask alike

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 
 from tritone.container import usable_cpus
 from tritone.errors import InputError
+from tritone.kinds import Stage
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
-from tritone.pipelines.kinds.base import Stage
 from tritone.pipelines.wire import WAV, WAV_LENS
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 

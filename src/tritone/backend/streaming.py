@@ -27,10 +27,10 @@ from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.settings import DRAINING
 from tritone.backend.streams import StreamId, StreamTable
 from tritone.errors import AudioError, InputError, ServerBusyError, StreamError, TritoneError
+from tritone.kinds import kind_of
 from tritone.pipelines import Step
+from tritone.pipelines.audio_tensors import read_chunk
 from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.audio import read_chunk
 
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
 SEQUENCE_START = 1

@@ -39,7 +39,7 @@ Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Bytes = Annotated[float, Field(ge=0, le=2**50)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-"""A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.pipelines.kinds`."""
+"""A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
 Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic", "model"]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]

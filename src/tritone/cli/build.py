@@ -11,7 +11,7 @@ import typer
 from tritone.backend.settings import GENERIC
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.errors import ServerSetupError
-from tritone.pipelines.kinds import compile_search
+from tritone.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames

@@ -19,7 +19,7 @@ from tritone.client import Client
 from tritone.errors import StorageError, StorageUnreachableError
 from tritone.gateway.options import DEFAULT_PORT as DEFAULT_GATEWAY_PORT
 from tritone.keys import HTTP_HEADER, key_file
-from tritone.pipelines.kinds import compile_search
+from tritone.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
 from tritone.server.installation import find_installation

@@ -314,7 +314,7 @@ def _load(
 ) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
-    from tritone.pipelines.kinds.speech import speech_kind
+    from tritone.kinds.speech import speech_kind
     from tritone.result import TranscriptResult
 
     bundle = where.prepared()

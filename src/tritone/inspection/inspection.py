@@ -14,8 +14,8 @@ from tritone.bundle.bundle import MANIFEST
 from tritone.bundle.manifest import Artifact, Generic
 from tritone.errors import BundleError, InputError, TritoneError
 from tritone.inspection.repository import CONFIG, Model, read_models
+from tritone.kinds import kind_of
 from tritone.paths import local
-from tritone.pipelines.kinds import kind_of
 from tritone.runtime import RUNTIMES, GraphDescription, TensorDescription, describe_graph
 from tritone.storage import fetch, parse
 

@@ -6,11 +6,11 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import StreamingPipeline
 from tritone.pipelines.streams import Step
+from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 __all__ = [
@@ -41,7 +41,8 @@ def open_streaming(bundle: Bundle, **options: Any) -> StreamingPipeline:
 
 def check_writes(bundle: Bundle) -> None:
     """Make sure that a bundle's model writes text; raises `BundleError` that says what it does instead."""
-    speech_kind(bundle)
+    if (kind := kind_of(bundle)).options is not SearchOptions:
+        raise kind.unsearched(bundle)
 
 
 def check_embeds(bundle: Bundle) -> None:

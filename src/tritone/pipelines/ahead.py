@@ -26,8 +26,7 @@ from typing import Any
 
 from tritone.child import python_command
 from tritone.errors import OperatorError, ServerBusyError
-from tritone.pipelines.kinds import Kind, compile_search, kind_named
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.kind import Kind, compile_search, kind_named, kind_of
 from tritone.pipelines.searching.base import Searching
 from tritone.search.compiled.kept import FOLDER, Kept
 from tritone.search.options import SearchOptions
@@ -98,8 +97,8 @@ class Ahead:
         searching = getattr(pipeline, "searching", None)
         if not isinstance(searching, Searching):
             return None
-        kind, own = speech_kind(pipeline.bundle), searching.options
-        codes = _codes(kind)
+        kind, own = kind_of(pipeline.bundle), searching.options
+        codes, searches = _codes(kind), kind.searches(pipeline.bundle)
         compiled = partial(searching.runs_compiled, in_steps=in_steps)
         ready = codes.get(own.mode) if compiled(own) else None
         if ready is not None:
@@ -108,7 +107,7 @@ class Ahead:
         wanted = {
             mode: code
             for mode, code in codes.items()
-            if code != ready and kind.obstacle(pipeline.bundle, mode) is None and can(replace(own, mode=mode))  # type: ignore[arg-type]  # one of `modes`
+            if code != ready and mode in searches and can(replace(own, mode=mode))  # type: ignore[arg-type]  # one of `modes`
         }
         ahead = cls(kind.name, wanted, compiled=compiled, tell=tell)
         searching.admit = ahead.need

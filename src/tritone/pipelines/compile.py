@@ -14,8 +14,7 @@ from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.buckets import LENGTHS, STEP_ROWS, Choice
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kind import Mode, kind_of
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime.graph import Bucket
 from tritone.search.options import SearchMode, SearchOptions

@@ -16,7 +16,7 @@ from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
 from tritone.pipelines.isolation import prepared, values, with_options
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 from tritone.runtime.graph import Array, Bucket
 
 EMBEDDINGS = ("embeddings",)  # outputs of the graph

@@ -24,7 +24,7 @@ from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory
 from tritone.child import python_command
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
 

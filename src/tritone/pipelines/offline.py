@@ -16,7 +16,7 @@ from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
 from tritone.pipelines.isolation import prepared, values, with_options
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
 from tritone.pipelines.searching.together import together
@@ -58,7 +58,7 @@ class OfflinePipeline:
         self.runner = GraphRunner(bundle, "encoder", placement, limits=limits)
         self.work = self.runner.work
         self.max_audio_s = min(max_audio_s, self.runner.max_audio_s)
-        self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
+        self.searching = kind_of(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(self.compile, self.runner.chosen_buckets(placement.compile).buckets)
 

@@ -23,8 +23,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import WARM_UP_S, Filled, GraphRunner, Outputs
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import isolated
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.graph import Array
@@ -273,7 +272,7 @@ class DecodingPipeline:
         self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self._passed = tuple(passed)
-        kind = speech_kind(bundle)
+        kind = kind_of(bundle)
         self.searching = kind.open_searching(bundle, _Passed(self._passed), search, placement)
         self._modes = kind.modes
         self._blocks = Blocks(bundle.manifest)

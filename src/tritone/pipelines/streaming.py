@@ -14,7 +14,7 @@ from tritone.pipelines.graphs.buckets import STEP_ROWS
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import Outputs
 from tritone.pipelines.graphs.samples import Index
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.search import NOTHING
@@ -64,7 +64,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
         super().__init__(bundle, placement=placement, least_samples=bundle.manifest.features.frame_length, **sizes)
-        self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
+        self.searching = kind_of(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(self.compile, self.buckets(STEP_ROWS))
         self._rules = endpoints or NEVER

@@ -23,9 +23,8 @@ from typing import Literal
 from tritone.backend.settings import GENERIC, STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
+from tritone.kinds import Mode, kind_of
 from tritone.paths import explained, local
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.memory import measured
 from tritone.repository.config import ModelOptions
 from tritone.repository.ensemble import EnsembleOptions, ensemble

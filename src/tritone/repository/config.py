@@ -17,10 +17,9 @@ from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelPara
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
+from tritone.kinds import Kind, Mode, Stage, kind_of
 from tritone.options.fields import option
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.kinds import Kind, kind_of
-from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count

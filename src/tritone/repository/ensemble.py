@@ -20,10 +20,9 @@ from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError
+from tritone.kinds import Stage, kind_of
 from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.graphs.contract import check_graph
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Stage
 from tritone.repository.config import ModelOptions
 from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances

@@ -14,7 +14,7 @@ from typing import Any
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact
-from tritone.pipelines.kinds.base import Mode, Stage
+from tritone.kinds import Mode, Stage
 from tritone.repository.config import ModelOptions, to_text, warmup_files
 from tritone.repository.search_files import copy_files
 

@@ -1,9 +1,8 @@
 """The usual layout: a bundle served offline, chunk by chunk, or for embeddings, is one model with everything in it."""
 
 from tritone.bundle.bundle import Bundle
+from tritone.kinds import Mode, kind_of
 from tritone.pipelines.graphs.choice import asked_for
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
 from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
 from tritone.repository.search_files import places

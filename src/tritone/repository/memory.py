@@ -15,8 +15,8 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Memory
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
+from tritone.kinds import Mode
 from tritone.pipelines.graphs.budget import MB, longest_s, needed_bytes
-from tritone.pipelines.kinds.base import Mode
 from tritone.repository.config import BYTES_PER_SAMPLE, COPIES, MAX_AUDIO_S, ModelOptions, device_of, mode_of
 from tritone.repository.models import models_of
 from tritone.runtime.memory import machine_bytes

@@ -16,7 +16,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritone.backend.settings import ENSEMBLE, GENERIC, STAGES, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError, TritoneError
-from tritone.pipelines.kinds import kind_of
+from tritone.kinds import kind_of
 from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel, versions_of

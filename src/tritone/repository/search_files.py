@@ -11,11 +11,10 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.kinds import Mode, kind_of
+from tritone.kinds.speech import SpeechKind
 from tritone.options.fields import described
 from tritone.pipelines.graphs.geometry import Geometry
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
-from tritone.pipelines.kinds.speech import SpeechKind
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
 from tritone.repository.config import PARTS, ModelOptions
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options

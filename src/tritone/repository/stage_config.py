@@ -9,8 +9,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import ENSEMBLE, SearchParameters, Settings
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Stage
+from tritone.kinds import Stage, kind_of
 from tritone.pipelines.wire import CLASS_IDS, WAV, WAV_LENS, Tensor, audio_inputs
 from tritone.repository.config import (
     ModelOptions,

@@ -15,8 +15,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritone.backend.settings import ENSEMBLE, GENERIC, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
+from tritone.kinds import kind_of
 from tritone.paths import local
-from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.wiring.spec import EnsembleSpec, Part, split
 from tritone.pipelines.wiring.wires import MODES, Wiring, wire
 from tritone.repository.build import write_models

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tritone import load, load_embedder
-from tritone.pipelines.kinds.speech import speech_kind
+from tritone.kinds.speech import speech_kind
 from tritone.result import EmbeddingResult, TranscriptResult
 from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.storage import parse

@@ -27,7 +27,7 @@ from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.wespeaker.onnx_model import ImportReport, import_wespeaker, normalised
-from tritone.pipelines.kinds import kind_named
+from tritone.kinds import kind_named
 from tritone.runtime import open_graph
 
 DIM, BINS = 6, 80

@@ -20,6 +20,7 @@ from tritone.bundle import Bundle
 from tritone.client.transport import EMBEDDING, TEXT
 from tritone.container import usable_cpus
 from tritone.errors import InputError, TritoneError
+from tritone.kinds import Kind, kind_of
 from tritone.loadtest.findings.result import Latency, Measurement
 from tritone.loadtest.options import TENSORS, LoadOptions
 from tritone.loadtest.requests.windows import End, Event, Recorder, Tick
@@ -28,8 +29,6 @@ from tritone.loadtest.workload.answers import Verdict, judge, judge_embeddings
 from tritone.loadtest.workload.inputs import Inputs
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Kind
 from tritone.repository import ModelOptions
 from tritone.repository.config import settings_of
 

@@ -13,7 +13,7 @@ from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 from tritone.runtime.graph import Graph, TensorSpec
 
 BLOCK = ("waveform", "num_samples", "language")

@@ -56,9 +56,9 @@ UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there w
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
 STUCK_S = 120.0  # of a step, after which those who wait get an error
 END_S = 10.0  # most time that the end of the process waits for a step
-# Of the texts that are there when windows in the encoder and before it are heard, as many as a step is worth while: the
-# encoder leaves little of a GPU to it, and a step of few rows takes nearly as long as one of many.
-STEP_SHARE = 0.6
+# A call of the encoder for one window takes a GPU a fifth more time than for one of four, so while texts are written a
+# few windows are waited for.
+GATHERED, GATHER_S = 4, 0.03
 HOST_S = 1e-3  # of the host's own work between two steps
 NAP_S = 3e-5
 BEAMS = (1, 2, 5, 16)  # widths that steps are made for
@@ -254,7 +254,7 @@ class Engine:
 
     def _turn(self) -> bool:
         """One round of everything that can be done now; whether there was anything."""
-        parts = (self._hear, self._encode, self._begin, self._step, self._read, self._go_on, self._look)
+        parts = (self._hear, self._encode, self._go_on, self._begin, self._step, self._read, self._look)
         return any([part() for part in parts])
 
     def _go_on(self) -> bool:
@@ -285,7 +285,7 @@ class Engine:
         else:
             if isinstance(ask, Hear):
                 self._leave(recording)
-                recording.window = ask.features
+                recording.window, recording.since = ask.features, time.perf_counter()
                 self._waiting.append(recording)
             elif isinstance(ask, Write):
                 recording.text = TextUnderWay(recording, ask.job, lambda written: written)
@@ -349,6 +349,9 @@ class Engine:
         began = False
         while self._waiting and self._slots and len(self._calls) < CALLS:
             count = min(len(self._waiting), len(self._slots))
+            is_writing = self._free.find(b"\0") >= 0
+            if is_writing and count < GATHERED and time.perf_counter() - self._waiting[0].since < GATHER_S:
+                break
             size = max(each for each in ENCODED if each <= count)
             chosen = [self._waiting.popleft() for _ in range(size)]
             for each in chosen:
@@ -442,14 +445,14 @@ class Engine:
             self._device.read(tokens, [text.rows.start for text in some], slots)
 
     def _step(self) -> bool:
-        """Launch a step of all rows, if the host is not too far behind."""
+        """Launch a step of all rows, if the host is not too far behind.
+
+        None is launched beside the encoder, which leaves little of a GPU to it: both would take longer.
+        """
         last = self._free.rfind(b"\0")
-        if last < 0 or len(self._steps) >= self._device.ahead:
+        if last < 0 or self._calls or len(self._steps) >= self._device.ahead:
             return False
         texts = {text for text in self._owners[: last + 1] if text is not None}
-        soon = sum(len(those) for _, those in self._calls) + min(len(self._waiting), len(self._slots))
-        if self._calls and len(texts) < STEP_SHARE * (len(texts) + soon):
-            return False
         width = max((len(text.rows) for text in texts if text.beam is not None), default=1)
         late = self._device.step(
             next(each for each in self._sizes if each > last),

@@ -51,6 +51,7 @@ class RecordingUnderWay:
     done: Done
     given_up: Callable[[], bool]
     window: Any = None  # features (frames, bins), on the host or on the device
+    since: float = 0.0  # when its window began to wait, by `time.perf_counter`
     slot: int | None = None
     text: "TextUnderWay | None" = None
 

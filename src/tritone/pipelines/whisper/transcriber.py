@@ -14,7 +14,7 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, TritoneError
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.sources import Sources
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline

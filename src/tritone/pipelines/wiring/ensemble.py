@@ -18,7 +18,7 @@ from tritone.pipelines.generic.pipeline import GenericPipeline
 from tritone.pipelines.generic.tensors import checked
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import values
-from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.wiring.spec import EnsembleSpec, Part
 from tritone.pipelines.wiring.wires import wire
 from tritone.runtime.graph import Array

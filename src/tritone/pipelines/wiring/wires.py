@@ -9,8 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kind import Mode, kind_of
 from tritone.pipelines.wire import Tensor
 from tritone.pipelines.wiring.spec import EnsembleSpec, split
 

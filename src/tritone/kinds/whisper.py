@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role, Whisper
-from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
-from tritone.pipelines.kinds.speech import TEXT_OUTPUTS, transcript_tensors
+from tritone.kinds.speech import TEXT_OUTPUTS, transcript_tensors
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.whisper.options import PARAMETERS, DecodingOptions
 from tritone.pipelines.wire import Tensor
 from tritone.runtime.graph import Array, TensorSpec

@@ -7,9 +7,9 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.speech import SpeechKind
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds.base import FLOAT32, INT64, Specs
-from tritone.pipelines.kinds.speech import SpeechKind
+from tritone.pipelines.kind import FLOAT32, INT64, Specs
 from tritone.pipelines.searching.base import HasOutputs, SearchSettings
 from tritone.pipelines.searching.transducer import OUTPUTS, GraphNetwork, TransducerSearching
 from tritone.runtime.graph import TensorSpec

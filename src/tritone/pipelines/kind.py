@@ -1,28 +1,47 @@
-"""What the project asks of a kind of models.
+"""What the project asks of a kind of models, and where kinds are found.
 
     bundle, graphs     what a manifest and the graphs of such a model must have
     serving            in which modes it is served, by which graphs, with which tensors
     requests, results  how parameters become options, and results output tensors
 
 A kind has no state. `Kind` has the answers of a model that takes waveforms and is searched in no way; what it leaves
-open is abstract.
+open is abstract. Kinds stand above the pipelines that they open: ours are in `tritone.kinds`, a module each. They are
+found by name as entry points are, and so are those of other packages, which name an object of class `Kind` in the group
+`tritone.kinds`, under the kind's name.
+
+    [project.entry-points."tritone.kinds"]
+    loudness = "my_package.loudness:LOUDNESS"
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import SPEECH_PARTS, Manifest, Role
-from tritone.errors import BundleError, InputError, TritoneError
+from tritone.errors import BundleError, InputError, OperatorError, TritoneError
+from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.work_log import WorkLog
-from tritone.pipelines.kinds.audio import read_waveforms
 from tritone.pipelines.wire import Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
+
+GROUP = "tritone.kinds"
+BUILT_IN = {
+    "ctc": "tritone.kinds.ctc:CTC",
+    "transducer": "tritone.kinds.transducer:TRANSDUCER",
+    "embedding": "tritone.kinds.embedding:EMBEDDING",
+    "whisper": "tritone.kinds.whisper:WHISPER",
+    "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
+    "generic": "tritone.kinds.generic:GENERIC",
+}
 
 Mode = Literal["offline", "streaming", "embedding", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
@@ -103,6 +122,29 @@ class Kind(ABC):
         """Open the pipeline for streams, a `StreamPipeline`; options and errors as of its class."""
         raise BundleError(f"{bundle.path} is {self.noun}: {self.does}, of whole inputs alone, and has no streams.")
 
+    def open_searching(
+        self, bundle: Bundle, graph: "HasOutputs", settings: "SearchSettings | None", placement: Placement
+    ) -> "Searching":
+        """Open what a bundle is searched with.
+
+        Args:
+            graph: the encoder, offline or streaming, or whatever else has the names of its outputs.
+            settings: how to search; None takes greedy.
+            placement: where the graphs run that the search itself needs.
+
+        Raises:
+            BundleError, InputError, LanguageModelError: see `Searching`.
+        """
+        raise self.unsearched(bundle)
+
+    def unsearched(self, bundle: Bundle) -> BundleError:
+        """The error for who wants to search in the outputs of a model of another sort."""
+        lack = "cannot be searched frame by frame" if self.writes_text else "writes no text"
+        return BundleError(
+            f"{bundle.path} is {self.noun}: {self.does} and {lack}. {self.usage}, or take a bundle that recognises "
+            "speech."
+        )
+
     def inputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
         """The inputs of a served model."""
         return audio_inputs()
@@ -164,3 +206,58 @@ class Kind(ABC):
     def checked(self, outputs: Mapping[str, Array]) -> Mapping[str, Array] | TritoneError:
         """Outputs of the network for a request, or the error that they are where nothing after it would see that."""
         return outputs
+
+
+def kind_of(bundle: Bundle) -> Kind:
+    """The kind of a bundle's model, after checking that the manifest has the parts that the kind needs.
+
+    Raises:
+        BundleError: the kind is unknown here, or parts of the manifest are missing or too many.
+        OperatorError: another package has the kind, but it cannot be used.
+    """
+    try:
+        kind = kind_named(bundle.manifest.kind)
+    except KeyError as error:
+        raise BundleError(
+            f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted(_known()))}. Install the "
+            f"package that has this kind (an entry point of the group {GROUP}), or upgrade Tritone."
+        ) from error
+    if fault := kind.fault(bundle.manifest):
+        raise BundleError(f"{bundle.path}: {fault}. Mend the manifest or export the bundle again.")
+    return kind
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name.
+
+    Raises:
+        KeyError: there is none.
+        OperatorError: another package has it, but it cannot be loaded or is something else.
+    """
+    # Looking for those of other packages takes tens of milliseconds.
+    point = EntryPoint(name, BUILT_IN[name], GROUP) if name in BUILT_IN else _known()[name]
+    try:
+        kind = point.load()
+    except Exception as error:  # code of others
+        raise OperatorError(
+            f"kind {name!r} cannot be loaded from {point.value}: {type(error).__name__}: {error}. Repair or remove the "
+            "package that has it."
+        ) from error
+    if not isinstance(kind, Kind) or kind.name != name:
+        raise OperatorError(
+            f"the entry point {name} = {point.value} of the group {GROUP} must be a Kind whose name is {name!r}, got "
+            f"{getattr(kind, 'name', kind)!r}. Repair or remove the package that has it."
+        )
+    return kind
+
+
+def compile_search(kind: str, mode: str) -> None:
+    """Compile what models of a kind need to be searched in a mode, or load it from the cache."""
+    if compiler := kind_named(kind).compiler(mode):
+        compiler()
+
+
+def _known() -> Mapping[str, EntryPoint]:
+    """All kinds by name; nobody can replace ours."""
+    ours = (EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items())
+    return {point.name: point for point in (*entry_points(group=GROUP), *ours)}

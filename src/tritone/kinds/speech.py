@@ -8,25 +8,20 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
-from tritone.errors import BundleError
-from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage
-from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
+from tritone.pipelines.offline import OfflinePipeline
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.streaming import StreamingPipeline
 from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.search.options import PARAMETERS, SearchOptions
 from tritone.transcript import Transcript
-
-if TYPE_CHECKING:
-    from tritone.pipelines.offline import OfflinePipeline
-    from tritone.pipelines.streaming import StreamingPipeline
 
 TEXT_OUTPUTS = tuple(Tensor(name=name, type="STRING", dims=(1,)) for name in (TRANSCRIPTS, DETAILS))
 
@@ -54,21 +49,6 @@ class SpeechKind(Kind):
     stream_details = DETAILS
     searching: ClassVar[type[Searching]]  # what its models are searched with
     axes: ClassVar[int] = 1  # of outputs for whole utterances, see `transcript_tensors`
-
-    @abstractmethod
-    def open_searching(
-        self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
-    ) -> Searching:
-        """Open what a bundle is searched with.
-
-        Args:
-            graph: the encoder, offline or streaming, or whatever else has the names of its outputs.
-            settings: how to search; None takes greedy.
-            placement: where the graphs run that the search itself needs.
-
-        Raises:
-            BundleError, InputError, LanguageModelError: see `Searching`.
-        """
 
     @abstractmethod
     def frame_outputs(self, manifest: Manifest) -> Specs:
@@ -110,21 +90,17 @@ class SpeechKind(Kind):
             )
         return inputs, outputs
 
-    def open(self, bundle: Bundle, *, defaults: SearchSettings | None = None, **options: Any) -> "OfflinePipeline":
-        from tritone.pipelines.offline import OfflinePipeline  # which asks this module for the search
-
+    def open(self, bundle: Bundle, *, defaults: SearchSettings | None = None, **options: Any) -> OfflinePipeline:
         return OfflinePipeline(bundle, search=defaults, **options)
 
-    def open_streaming(self, bundle: Bundle, **options: Any) -> "StreamingPipeline":
-        from tritone.pipelines.streaming import StreamingPipeline
-
+    def open_streaming(self, bundle: Bundle, **options: Any) -> StreamingPipeline:
         return StreamingPipeline(bundle, **options)
 
     def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
         return TEXT_OUTPUTS
 
     def read_options(
-        self, pipeline: "OfflinePipeline", parameters: Mapping[str, Any], wanted: Collection[str]
+        self, pipeline: OfflinePipeline, parameters: Mapping[str, Any], wanted: Collection[str]
     ) -> SearchOptions:
         return options_of(pipeline.searching, parameters, wanted)
 
@@ -147,11 +123,7 @@ def speech_kind(bundle: Bundle) -> SpeechKind:
     """
     kind = kind_of(bundle)
     if not isinstance(kind, SpeechKind):
-        lack = "cannot be searched frame by frame" if kind.writes_text else "writes no text"
-        raise BundleError(
-            f"{bundle.path} is {kind.noun}: {kind.does} and {lack}. {kind.usage}, or take a bundle that "
-            "recognises speech."
-        )
+        raise kind.unsearched(bundle)
     return kind
 
 

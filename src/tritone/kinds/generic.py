@@ -11,7 +11,7 @@ from tritone.errors import InputError
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds.base import Kind, Mode, Specs
+from tritone.pipelines.kind import Kind, Mode, Specs
 from tritone.pipelines.wire import Tensor
 from tritone.runtime.graph import Array, TensorSpec
 

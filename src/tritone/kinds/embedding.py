@@ -12,7 +12,7 @@ from tritone.errors import AudioError
 from tritone.pipelines.embed_options import PARAMETERS, EmbedOptions
 from tritone.pipelines.embedding import EMBEDDINGS as EMBEDDINGS_OF_GRAPH
 from tritone.pipelines.embedding import NOT_FINITE, EmbeddingPipeline
-from tritone.pipelines.kinds.base import FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
+from tritone.pipelines.kind import FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
 from tritone.pipelines.wire import EMBEDDINGS, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 

@@ -9,7 +9,7 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.voice_activity import VoiceActivityPipeline, VoiceActivityStreams
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
