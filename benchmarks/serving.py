@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.first_request import first_over_median
 from benchmarks.measure import ROOT, Finding, Setup, save, to_markdown
 from benchmarks.memory import memory_growth
-from benchmarks.startup import first_over_median
 from benchmarks.streams import concurrent_streams
 from benchmarks.throughput import grpc_over_pipeline, pipeline_over_onnxruntime
 from tritone.bundle import Bundle

@@ -25,6 +25,7 @@ FOR_ALL = {
     "installing",
     "keys",
     "paths",
+    "preparing",
     "result",
     "routing",
     "transcript",

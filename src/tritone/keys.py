@@ -39,7 +39,7 @@ def find_key(port: int | None = None) -> str | None:
 
 def key_file(port: int) -> Path:
     """Where the key of a server lies that listens on `port`; raises `ServerSetupError` as `publish` does."""
-    return _file(_folder(), port)
+    return _file(runtime_folder(), port)
 
 
 def publish(key: str, ports: Iterable[int]) -> list[Path]:
@@ -48,7 +48,7 @@ def publish(key: str, ports: Iterable[int]) -> list[Path]:
     Raises:
         ServerSetupError: the folder for such files belongs to somebody else, or cannot be written.
     """
-    folder = _folder()
+    folder = runtime_folder()
     paths = [_file(folder, port) for port in ports]
     for path in paths:
         path.unlink(missing_ok=True)
@@ -61,7 +61,12 @@ def publish(key: str, ports: Iterable[int]) -> list[Path]:
     return paths
 
 
-def _folder() -> Path:
+def runtime_folder() -> Path:
+    """The folder for what this user's commands should know of servers that run; no other user can look into it.
+
+    Raises:
+        ServerSetupError: it belongs to somebody else, or cannot be made.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "tritone" if runtime else Path(tempfile.gettempdir()) / f"tritone-{os.getuid()}"
     try:

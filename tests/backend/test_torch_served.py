@@ -1,18 +1,23 @@
 """The runtime `torch` behind a real Triton: whole utterances and streams, and models that cannot start."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 import toy
 from serving import Ask, RawClient, batches_of, quiet_options
+from tritone import preparing
 from tritone.backend.settings import Settings
 from tritone.bundle import Bundle
 from tritone.cli.main import app
+from tritone.client import Client
 from tritone.errors import BundleError, ServerSetupError
+from tritone.paths import CACHE
 from tritone.repository import ModelOptions, build_repository, runtimes_of
 from tritone.repository.config import from_text
 from tritone.server import TritonServer, checks
@@ -117,3 +122,56 @@ def test_a_repository_for_gpus_does_not_start_where_nothing_can_use_one(
 def test_the_bundle_of_a_served_model_is_whole(both: Path, tmp_path: Path) -> None:
     (model,) = build_repository([both], tmp_path / "repo", modes="offline", options=ModelOptions(runtime="torch"))
     Bundle.open(model.path / "1" / "bundle").verify()
+
+
+@pytest.mark.slow
+def test_a_served_model_answers_while_it_is_compiled_and_is_ready_at_once_the_next_time(
+    both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    seconds = len(toy.toy_waveform("three")) / toy.SAMPLE_RATE
+    options = ModelOptions(runtime="torch", threads=1, compile=f"2x{seconds:.2f}")
+    build_repository([both], tmp_path / "repository", modes="offline", options=options)
+    asks = [Ask(model="toy", wav=toy.toy_waveform("three"))]
+
+    def started() -> list[str]:
+        """What the model still prepares when it answers first, and at last."""
+        with TritonServer(tmp_path / "repository", quiet_options()) as running:
+            assert running.preparing is not None
+            links = preparing.publish(running.preparing, [running.options.grpc_port])
+            raw, seen = RawClient(running.grpc_address), []
+            while "ready" not in seen:
+                assert raw.together(asks) == ["three"]
+                control = Client(running.grpc_address, key=running.options.key).control
+                seen += [each.preparing for each in control.states("toy") if each.preparing not in seen]
+            assert raw.together(asks) == ["three"]
+            for link in links:
+                link.unlink()
+            return seen
+
+    assert started()[0] == "compiling 0 of 1"
+    assert len([*(tmp_path / "cache" / "compiled").rglob("*.pt2")]) == 1
+    assert started()[-1] == "ready"
+
+
+@pytest.mark.slow
+def test_a_model_that_is_stopped_while_it_is_compiled_ends_with_its_compilers(
+    both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    build_repository(
+        [both], tmp_path / "repository", modes="offline", options=ModelOptions(runtime="torch", compile="2x1,1x2,2x3")
+    )
+    compilers: list[psutil.Process] = []
+    with TritonServer(tmp_path / "repository", quiet_options()) as running:
+        until = time.monotonic() + 120
+        while not compilers and time.monotonic() < until:
+            below = psutil.Process(running.pid).children(recursive=True)
+            compilers = [each for each in below if "tritone.runtime.torch.compiling" in each.cmdline()]
+        assert compilers
+        start = time.monotonic()
+    assert time.monotonic() - start < 30
+    assert psutil.wait_procs(compilers, timeout=60)[1] == []

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,15 @@ from tritone.errors import BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
-from tritone.pipelines.whisper.device import held_features, open_device
+from tritone.pipelines.whisper.device import MOST_ROWS, MOST_WINDOWS, fitting, held_features, open_device
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.preparing import Preparing
 from tritone.repository import ModelOptions
 from tritone.repository.config import model_config
+from tritone.search.device.attending import Caches
 from tritone.transcript import Transcript
 
 PLACEMENT = Placement(threads=1, runtime="torch")
@@ -126,6 +129,69 @@ def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:
     """An engine with few slots, for a pipeline's courses."""
     device = open_device(pipeline.bundle, PLACEMENT, windows=windows, rows=rows)
     return Engine(device, pipeline.special, len(pipeline.bundle.vocabulary), pipeline.work, pipeline.frame_shift)
+
+
+def test_caches_take_half_of_the_free_memory_with_what_waits_and_too_little_is_refused(host: WhisperPipeline) -> None:
+    network: Any = open_device(host.bundle, PLACEMENT, windows=1, rows=1).writing.network
+    window, row, held = Caches.window_bytes(network), Caches.row_bytes(network), 10**6
+    for free in (10**8, 10**9):
+        windows, rows = fitting(network, free, held)
+        assert windows * (window + held) + rows * row <= free // 2
+    assert fitting(network, 10**8, held)[0] < fitting(network, 10**8)[0]
+    assert fitting(network, 10**12, held) == (MOST_WINDOWS, MOST_ROWS)
+    with pytest.raises(OperatorError, match="must have room in half of it"):
+        fitting(network, 2 * (window + 15 * row), held)
+
+
+def test_what_no_text_needs_is_made_ready_beside_requests_and_the_first_text_does_not_wait(
+    engine: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparing = Preparing()
+    device = open_device(engine.bundle, PLACEMENT, windows=2, rows=5)
+    held, made = threading.Event(), list[str]()
+
+    def first_calls(*_: Any) -> list[Any]:
+        return [partial(made.append, "needed"), partial(made.append, "needed"), held.wait, partial(made.append, "rest")]
+
+    monkeypatch.setattr(device, "first_calls", first_calls)
+    arguments = engine.special, len(engine.bundle.vocabulary), engine.work, engine.frame_shift, preparing
+    beside = Engine(device, *arguments)
+    beside.warm_up()
+    assert made == ["needed", "needed"]
+    assert preparing.text == "recording 0 of 2"
+    held.set()
+    [found] = beside.run([engine.course(speech(0.5), PLAIN)])
+    assert isinstance(found, Transcript)
+    if (thread := beside._thread) is not None:
+        thread.join(60)
+    assert made == ["needed", "needed", "rest"]
+    assert preparing.text == "ready"
+
+
+def test_first_calls_that_fail_are_told_and_texts_are_written_all_the_same(engine: WhisperPipeline) -> None:
+    preparing = Preparing()
+    few = small(engine, windows=2, rows=5)
+
+    def fail() -> None:
+        raise RuntimeError("no more memory")
+
+    few._preparing, few._part = preparing, preparing.part("recording", 2)
+    few._first_calls.extend([fail, fail])
+    [found] = few.run([engine.course(speech(0.5), PLAIN)])
+    assert isinstance(found, Transcript)
+    if (thread := few._thread) is not None:
+        thread.join(60)
+    assert preparing.text == "recording failed: no more memory"
+
+
+def test_first_calls_of_a_bundle_change_no_text(host: WhisperPipeline) -> None:
+    preparing = Preparing()
+    pipeline = WhisperPipeline(host.bundle, placement=replace(PLACEMENT, preparing=preparing), on_device=True)
+    pipeline.warm_up()
+    assert {*preparing.seconds} == {"weights", "kernels", "caches"}
+    waveforms, options = heard(JOBS[:4])
+    found, expected = pipeline.transcribe(waveforms, options), host.transcribe(waveforms, options)
+    assert [*map(tokens, found)] == [*map(tokens, expected)]
 
 
 def submit(engine: Engine, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any) -> None:

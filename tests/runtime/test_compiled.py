@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
+from tritone.preparing import Preparing
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch import compiled, compiler, compiling
-from tritone.runtime.torch.compiled import CompiledStore, input_shapes, program_digest
+from tritone.runtime.torch.compiled import CompiledStore, input_shapes, most_rows, program_digest
 from tritone.runtime.torch.graph import TorchGraph
 from tritone.runtime.torch.program import read_program
 
@@ -312,3 +314,99 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     assert [each.compile_s for each in again] == [None] * 3
     assert caplog.text == ""
     assert open_graph(toy_bundle_of_both / "encoder.pt2", device).buckets_for(())
+
+
+@pytest.mark.usefixtures("loader")
+def test_a_network_is_compiled_beside_requests_and_taken_between_two_calls(
+    toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, told = threading.Event(), threading.Event(), list[str]()
+
+    def compile_calls(path: Path, device: Any, store: CompiledStore, wanted: Any, done: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        for each in wanted:
+            store.prepare()
+            made = store.folder / "made"
+            made.write_text(str(75 + most_rows(each.shapes)), encoding="utf-8")
+            done(store.keep(each.outputs, each.shapes, made, 1.5))
+
+    monkeypatch.setattr(compiling, "compile_calls", compile_calls)
+    preparing = Preparing(told.append)
+    placement = Placement(threads=1, runtime="torch", compile="2x1,1x1", preparing=preparing)
+    pipeline = OfflinePipeline(Bundle.open(toy_bundle_of_both), placement=placement)
+    graph = pipeline.runner.graph
+    assert begun.wait(60)
+    assert preparing.text == "compiling 0 of 2"
+    assert pipeline.recognize([toy.toy_waveform("hello")])[0].text == "hello"
+    assert graph.buckets_for(()) == []
+    go_on.set()
+    preparing.wait(60)
+    assert preparing.text == "ready"
+    sizes = graph.buckets_for(())
+    assert [each.rows for each in sizes] == [1, 2]
+    assert graph(feed(2, sizes[0].samples), ["num_frames"])[0].tolist() == [77]
+    assert [line.partition(":")[0] for line in told[:2]] == ["compiling 1 of 2", "compiling 2 of 2"]
+
+
+def test_a_network_that_cannot_be_compiled_beside_requests_goes_on_as_it_is(
+    toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperatorError("no compiler here")
+
+    monkeypatch.setattr(compiling, "compile_calls", fail)
+    preparing = Preparing()
+    placement = Placement(threads=1, runtime="torch", compile="1x1", preparing=preparing)
+    pipeline = OfflinePipeline(Bundle.open(toy_bundle_of_both), placement=placement)
+    preparing.wait(60)
+    assert preparing.text == "compiling failed: no compiler here"
+    assert pipeline.recognize([toy.toy_waveform("hello")])[0].text == "hello"
+
+
+def test_a_process_that_compiles_ends_with_the_one_that_asked() -> None:
+    code = "import queue, threading; from tritone.runtime.torch.compiling import _read; at_work = threading.Event(); "
+    code += "at_work.set(); _read(queue.SimpleQueue(), at_work)"
+    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 1
+
+
+def test_kernels_are_kept_in_the_cache_unless_others_could_write_to_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(compiled.KERNELS, "elsewhere")
+    compiled.keep_kernels(CPU)
+    assert os.environ[compiled.KERNELS] == "elsewhere"
+    monkeypatch.delenv(compiled.KERNELS)
+    (cache / "compiled").mkdir(parents=True, mode=0o777)
+    (cache / "compiled").chmod(0o777)
+    compiled.keep_kernels(CPU)
+    assert compiled.KERNELS not in os.environ
+    assert "kernels that were compiled are not used" in caplog.text
+    (cache / "compiled").chmod(0o700)
+    monkeypatch.setattr(compiled.os, "environ", own := dict(os.environ))
+    compiled.keep_kernels(CPU)
+    assert own[compiled.KERNELS] == str(compiled.kernels_of(cache / "compiled", compiled.stamp_of(CPU)))
+    assert Path(own[compiled.KERNELS]).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_was_recorded_gives_way_to_what_is_compiled(toy_bundle_of_both: Path) -> None:
+    preparing = Preparing()
+    placement = Placement(device="cuda", runtime="torch", compile="2x1", preparing=preparing)
+    bundle, waveform = Bundle.open(toy_bundle_of_both), toy.toy_waveform("hello")
+    offline = OfflinePipeline(bundle, placement=placement)
+    streaming = StreamingPipeline(bundle, placement=placement, max_batch=2)
+
+    def texts() -> list[str]:
+        found = [each.text for each in offline.recognize([waveform] * 2)]
+        slots = [streaming.open() for _ in range(2)]
+        return found + [each.text for each in streaming.advance([Step(slot, waveform, True) for slot in slots])]
+
+    for _ in range(5):  # recorded, and asked for while it is compiled
+        assert texts() == ["hello"] * 4
+    preparing.wait(600)
+    assert preparing.text == "ready"
+    assert offline.runner.graph.buckets_for(())
+    assert streaming.runner.graph.buckets_for(())
+    assert [texts() for _ in range(5)] == [["hello"] * 4] * 5

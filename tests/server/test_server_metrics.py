@@ -1,5 +1,7 @@
 """Metrics of `tritone serve` where nothing runs yet, and of a repository that is looked at."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +16,14 @@ def lines(metrics: ServerMetrics) -> list[str]:
     return [line for line in text(metrics.all()).splitlines() if not line.startswith("#")]
 
 
-def running(models: list[dict[str, str]] | None) -> Any:
+def running(models: list[dict[str, str]] | None, preparing: Path | None = None) -> Any:
     def asked(timeout_s: float) -> list[dict[str, str]]:
         if models is None:
             raise ServerUnreachableError("no answer")
         return models
 
-    return SimpleNamespace(options=SimpleNamespace(has_control=True), control=SimpleNamespace(models=asked))
+    options = SimpleNamespace(has_control=True)
+    return SimpleNamespace(options=options, control=SimpleNamespace(models=asked), preparing=preparing)
 
 
 def test_starts_are_counted_from_the_first_and_models_asked_for_while_triton_runs() -> None:
@@ -41,6 +44,17 @@ def test_starts_are_counted_from_the_first_and_models_asked_for_while_triton_run
     metrics.started(running(None))  # it stands still: nothing is known of its models
     assert "tritone_server_starts_total 2.0" in lines(metrics)
     assert not any("ready" in line for line in lines(metrics))
+
+
+def test_models_that_answer_and_still_prepare_are_told(tmp_path: Path) -> None:
+    for name, state in {"a@1@0": "compiling 2 of 5", "b@3@0": "ready"}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"state": state}), encoding="utf-8")
+    metrics = ServerMetrics()
+    metrics.started(running([], tmp_path))
+    assert [line for line in lines(metrics) if line.startswith("tritone_model_preparing")] == [
+        'tritone_model_preparing{model="a",version="1"} 1.0',
+        'tritone_model_preparing{model="b",version="3"} 0.0',
+    ]
 
 
 @pytest.mark.parametrize("reachable", [True, False])

@@ -42,7 +42,7 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
         self._pipeline = DecodingPipeline(
             instance.bundle, self._taken, placement=instance.placement, search=instance.search
         )
-        self._ahead = ready(self._pipeline)
+        self._ahead = ready(self._pipeline, instance)
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:

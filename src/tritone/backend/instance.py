@@ -13,6 +13,7 @@ from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
+from tritone.preparing import Preparing
 from tritone.runtime.memory import machine_bytes
 from tritone.search.options import SearchOptions
 
@@ -47,8 +48,11 @@ class Instance:
         return {"search": self.search, "endpoints": self.settings.endpoint_rules(), **self.settings.chunking()}
 
 
-def read_instance(args: Mapping[str, str]) -> Instance:
+def read_instance(args: Mapping[str, str], preparing: Preparing | None = None) -> Instance:
     """Read the `args` of `TritonPythonModel.initialize`.
+
+    Args:
+        preparing: does what the first answers do not need beside them.
 
     Raises:
         BundleError: the bundle is missing or damaged.
@@ -69,6 +73,7 @@ def read_instance(args: Mapping[str, str]) -> Instance:
         runtime=settings.runtime or None,
         precision=settings.precision or None,
         compile=settings.compile or None,
+        preparing=preparing,
         memory_mb=settings.memory_of(threads, machine_bytes()),
     )
     warmups = sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", []))

@@ -18,6 +18,7 @@ from tritone.backend.requests import parameters_text, parsed_parameters, tensors
 from tritone.errors import TritoneError
 from tritone.kinds import kind_of
 from tritone.pipelines.isolation import as_value
+from tritone.preparing import timed
 
 KEPT_OPTIONS = 64  # of requests that ask alike
 KEPT_CHARACTERS = 4096  # of parameters; those with many hotwords are read anew
@@ -40,13 +41,14 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
         instance = start_instance(args)
         self._settings = instance.settings
         self._kind = kind_of(instance.bundle)
-        self._pipeline = self._kind.open(
-            instance.bundle,
-            placement=instance.placement,
-            max_audio_s=instance.settings.max_audio_s,
-            defaults=instance.defaults(self._kind),
-        )
-        self._ahead = ready(self._pipeline)
+        with timed(instance.placement.preparing, "opening in all"):
+            self._pipeline = self._kind.open(
+                instance.bundle,
+                placement=instance.placement,
+                max_audio_s=instance.settings.max_audio_s,
+                defaults=instance.defaults(self._kind),
+            )
+        self._ahead = ready(self._pipeline, instance)
         if most := getattr(self._pipeline, "most_under_way", 0):
             self._answering = Answering(most)
         self._metrics = Metrics(args, warmups=instance.warmups)

@@ -1,15 +1,18 @@
 """What the process of a served model does first and around each batch, whatever the model."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import garbage, heartbeat
 from tritone.backend.instance import Instance, read_instance
 from tritone.pipelines.ahead import Ahead
+from tritone.preparing import Preparing, timed
 
 
 def start_instance(args: Mapping[str, str]) -> Instance:
@@ -17,16 +20,23 @@ def start_instance(args: Mapping[str, str]) -> Instance:
     heartbeat.start()
     garbage.start()
     _hide_shared_memory()
-    return read_instance(args)
+    name, version, instance = (args[f"model_{each}"] for each in ("name", "version", "instance_name"))
+    log = pb_utils.Logger
+    preparing = Preparing.of_model(name, version, instance, log.log_warn, log.log_info)
+    preparing.seconds["starting"] = time.time() - psutil.Process().create_time()
+    return read_instance(args, preparing)
 
 
-def ready(pipeline: Any, *, in_steps: bool = False) -> Ahead | None:
+def ready(pipeline: Any, instance: Instance, *, in_steps: bool = False) -> Ahead | None:
     """Warm up a pipeline, and begin to compile the searches that requests may ask for; close what this returns.
 
     Args:
         in_steps: whether the pipeline takes streams.
     """
-    pipeline.warm_up()
+    with timed(instance.placement.preparing, "first calls"):
+        pipeline.warm_up()
+    if (preparing := instance.placement.preparing) is not None:
+        preparing.opened(time.time() - psutil.Process().create_time())
     return Ahead.of(pipeline, in_steps=in_steps, tell=pb_utils.Logger.log_warn)
 
 

@@ -83,7 +83,7 @@ class TritonPythonModel:
             max_batch=instance.max_batch,
             **instance.stream_options(self._kind),
         )
-        self._ahead = ready(self._pipeline, in_steps=True)
+        self._ahead = ready(self._pipeline, instance, in_steps=True)
         self._metrics = Metrics(args, slots=instance.settings.max_streams, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(

@@ -15,6 +15,7 @@ from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.client.control import LOAD_TIMEOUT_S
 from tritone.client.endpoint import DEFAULT_URL
+from tritone.preparing import READY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,11 @@ def commands() -> None:
 @app.command("list")
 @with_connection
 def list_models(*, url: Url = DEFAULT_URL, connection: Connection) -> None:
-    """List the models of the repository with their versions and states."""
+    """List the models of the repository with their versions and states.
+
+    A model that is ready may still prepare its full speed, such as "compiling 2 of 5"; that is listed for servers of
+    this user on this machine.
+    """
     with _control(url, connection) as control:
         _print(control.states())
 
@@ -129,5 +134,7 @@ def _print(states: "Sequence[ModelState]") -> None:
     table = Table("model", "version", "state", "reason", box=None)
     for each in states:
         first = next((line for line in each.reason.splitlines() if line.strip()), "")
-        table.add_row(each.name, each.version, each.state or "not loaded", first if each.state != "READY" else "")
+        if each.state == "READY":
+            first = "" if each.preparing == READY else each.preparing
+        table.add_row(each.name, each.version, each.state or "not loaded", first)
     _show(table)

@@ -15,6 +15,7 @@ from tritone.repository.garbage import GRACE_H, KEEP
 from tritone.storage import open_store, parse
 
 if TYPE_CHECKING:
+    from tritone.repository.compiled import Moved
     from tritone.storage import Store
 
 WIDE = 250  # columns
@@ -24,6 +25,10 @@ app = App(no_args_is_help=True)
 
 Stored = Annotated[
     str, typer.Argument(metavar="STORAGE", help="s3://BUCKET/FOLDER, gs://..., az://..., or a folder on a disk.")
+]
+Compiled = Annotated[
+    str | None,
+    typer.Option(help="Also what is compiled of its programs for this device of machines as this one: cuda or cpu."),
 ]
 Models = Annotated[list[str] | None, typer.Option("--model", help="This model alone, once for each; all if not given.")]
 
@@ -39,6 +44,7 @@ def push(
     storage: Stored,
     models: Models = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another bundle; versions never are.")] = False,
+    compiled: Compiled = None,
 ) -> None:
     """Push what changed: each changed model becomes a new version, which is served when it is complete.
 
@@ -57,9 +63,13 @@ def push(
             raise typer.BadParameter("--model is for repositories, and this is a bundle")
         sent = push_bundle(folder, store, force=force)
         typer.echo(f"{store.title}\t{'pushed' if sent else 'unchanged'}")
-        return
-    for done in push_repository(folder, store, only=models or ()):
-        typer.echo(f"{done.model}\t{done.version}\t{done.outcome}")
+    else:
+        for done in push_repository(folder, store, only=models or ()):
+            typer.echo(f"{done.model}\t{done.version}\t{done.outcome}")
+    if compiled is not None:
+        from tritone.repository.compiled import push_compiled, store_beside
+
+        _tell(push_compiled(folder, store_beside(storage), compiled), "pushed")
 
 
 @app.command()
@@ -68,21 +78,32 @@ def pull(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; of a bundle a new folder.")],
     models: Models = None,
     all_versions: Annotated[bool, typer.Option("--all-versions", help="Also versions that are not served.")] = False,
+    compiled: Compiled = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --compiled: take its code, which runs with your rights.")
+    ] = False,
 ) -> None:
     """Pull the models of a repository, or a bundle; what is there already stays."""
+    from tritone.repository.compiled import pull_compiled, require_trust, store_beside
     from tritone.repository.pull import is_bundle, pull_bundle
     from tritone.repository.pull import pull as pull_repository
 
     local(folder)
     store = open_store(storage)
+    if compiled is not None:
+        require_trust(store, trust)
+    elif trust:
+        raise typer.BadParameter("--trust is for --compiled")
     if is_bundle(store):
         if models or all_versions:
             raise typer.BadParameter("--model and --all-versions are for repositories, and this is a bundle")
         pull_bundle(storage, folder)
         typer.echo(folder)
-        return
-    for done in pull_repository(store, folder, only=models or (), every_version=all_versions):
-        typer.echo(f"{done.model}\t{','.join(map(str, done.versions))}\t{done.outcome}")
+    else:
+        for done in pull_repository(store, folder, only=models or (), every_version=all_versions):
+            typer.echo(f"{done.model}\t{','.join(map(str, done.versions))}\t{done.outcome}")
+    if compiled is not None:
+        _tell(pull_compiled(store_beside(storage), compiled, trust=trust), "pulled")
 
 
 @app.command("ls")
@@ -166,6 +187,11 @@ def rollback(
     from tritone.repository.push import rollback as go_back
 
     typer.echo(f"{model}\t{go_back(_store(storage), model, to=to)}\tserved")
+
+
+def _tell(moved: "Moved", what: str) -> None:
+    kind = moved.stamp.get("gpu") or moved.stamp.get("cpu", "")
+    typer.echo(f"compiled for torch {moved.stamp['torch']}, {kind}: {moved.sent} of {moved.files} files {what}")
 
 
 def _store(storage: str) -> "Store":

@@ -12,6 +12,7 @@ from typing import Any
 from tritone.client.endpoint import Endpoint
 from tritone.client.transport import Transport
 from tritone.errors import InputError, OperatorError
+from tritone.preparing import states_at
 
 LOAD_TIMEOUT_S = 300.0
 LOCKED = "TRITONE_KEY"  # part of the message about a key that is needed
@@ -26,6 +27,7 @@ class ModelState:
     version: str = ""
     state: str = ""  # READY, LOADING, UNLOADING, UNAVAILABLE
     reason: str = ""  # why it is not ready
+    preparing: str = ""  # what it still prepares beside requests, as `Preparing.text`; of servers elsewhere unknown
 
 
 class ModelControl:
@@ -45,7 +47,11 @@ class ModelControl:
         """
         index = self._transport.model_index(self._timeout_s)
         names = ("name", "version", "state", "reason")
-        found = [ModelState(**{name: str(each.get(name, "")) for name in names}) for each in index]
+        own = states_at(self._endpoint.port) if self._endpoint.is_loopback else {}
+        found = []
+        for each in index:
+            told = {name: str(each.get(name, "")) for name in names}
+            found.append(ModelState(**told, preparing=own.get((told["name"], told["version"]), "")))
         if model is not None:
             have = ", ".join(sorted({each.name for each in found})) or "none"
             found = [each for each in found if each.name == model]

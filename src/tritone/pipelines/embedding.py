@@ -70,8 +70,7 @@ class EmbeddingPipeline:
         self.max_audio_s = max_audio_s  # not that of the graph: windows may be of longer audio than it takes at once
         self.options = self.check_options(options or EmbedOptions())
         if placement.compile:
-            asked = self.runner.chosen_buckets(placement.compile).buckets
-            self.runner.compile_asked(lambda: self.compile(asked))
+            self.runner.compile_asked(self.compile, self.runner.chosen_buckets(placement.compile).buckets)
 
     def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
         """Compile the network for calls of some sizes; arguments and errors as of `GraphRunner.compile`."""

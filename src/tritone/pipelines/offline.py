@@ -60,8 +60,7 @@ class OfflinePipeline:
         self.max_audio_s = min(max_audio_s, self.runner.max_audio_s)
         self.searching = kind_of(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
-            asked = self.runner.chosen_buckets(placement.compile).buckets
-            self.runner.compile_asked(lambda: self.compile(asked))
+            self.runner.compile_asked(self.compile, self.runner.chosen_buckets(placement.compile).buckets)
 
     def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
         """Compile the network for calls of some sizes, with the outputs that the pipeline's own search needs.

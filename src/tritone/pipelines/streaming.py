@@ -66,7 +66,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         super().__init__(bundle, placement=placement, least_samples=bundle.manifest.features.frame_length, **sizes)
         self.searching = kind_of(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
-            self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))
+            self.runner.compile_asked(self.compile, self.buckets(STEP_ROWS))
         self._rules = endpoints or NEVER
         self._make_room()
 

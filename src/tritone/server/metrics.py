@@ -11,8 +11,10 @@ from importlib.metadata import version
 import psutil
 from prometheus_client import Metric
 
+from tritone import preparing
 from tritone.errors import TritoneError
 from tritone.net.prometheus import Labelled, family
+from tritone.preparing import READY
 from tritone.runtime.memory import machine_bytes
 from tritone.server.checks import SHARED_MEMORY
 from tritone.server.control import UNREADY
@@ -65,6 +67,9 @@ class ServerMetrics:
                 ready = {name: max(state for each, state in states if each == name) for name, _ in states}
                 values = [({"model": name}, state) for name, state in ready.items()]
                 found.append(_gauge("model_ready", "Whether a model is ready.", values))
+            told = {} if running.preparing is None else preparing.states(running.preparing)
+            values = [({"model": name, "version": each}, state != READY) for (name, each), state in told.items()]
+            found.append(_gauge("model_preparing", "Whether a model still prepares its full speed.", values))
         if self._updates is not None:
             rejected = [({"model": name}, 1) for name in sorted(self._updates.rejected)]
             found.append(_gauge("repository_reachable", "Whether storage answers.", self._updates.reachable))

@@ -30,6 +30,7 @@ from tritone.backend.settings import DRAINING
 from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
 from tritone.net.fetch import fetch
 from tritone.net.prometheus import samples
+from tritone.preparing import VARIABLE
 from tritone.repository import backends_of, check_settings, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
@@ -264,6 +265,11 @@ class TritonServer:
         self._draining.touch()
 
     @property
+    def preparing(self) -> Path | None:
+        """The folder in which its models write what they still prepare; None where it does not run."""
+        return None if self._folder is None else self._folder / "preparing"
+
+    @property
     def _draining(self) -> Path:
         assert self._folder is not None
         return self._folder / "draining"
@@ -275,6 +281,8 @@ class TritonServer:
 
     def _launch(self, installation: Installation) -> None:
         assert self._folder is not None
+        preparing = self._folder / "preparing"
+        preparing.mkdir()
         command = [
             str(installation.executable),
             f"--model-repository={self._address or plain_path(self.repository, self._folder)}",
@@ -293,6 +301,7 @@ class TritonServer:
             env={
                 **installation.start_environment(self._folder),
                 DRAINING: str(self._draining),
+                VARIABLE: str(preparing),
                 **(self._mps.environment if self._mps else {}),
             },
             stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from typing import Protocol, TextIO
 
 from prometheus_client import Metric
 
-from tritone import keys
+from tritone import keys, preparing
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.server.metrics import ServerMetrics
 from tritone.server.options import ServerOptions
@@ -117,6 +117,8 @@ class Supervisor:
         with running:
             ports = {self._options.http_port, self._options.grpc_port, *(self._front.ports if self._front else ())}
             paths = keys.publish(self._options.key, ports)
+            if running.preparing is not None:
+                paths += preparing.publish(running.preparing, ports)
             try:
                 self._metrics.started(running)
                 if self._front is not None:

@@ -24,8 +24,9 @@ from tritone.pipelines.graphs.filling import prepare
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import attempt
+from tritone.preparing import Part
 from tritone.runtime.crew import Crew
-from tritone.runtime.graph import Array, Bucket, CompilableGraph
+from tritone.runtime.graph import Array, Bucket, CompilableGraph, largest
 
 DEFAULT_MAX_AUDIO_S = 300.0
 WARM_UP_S = 30.0  # of the longest audio that a pipeline is warmed up with
@@ -81,6 +82,7 @@ class GraphRunner:
             limits = BatchLimits.for_device(placement.device, bundle.num_bytes(self.artifact), like_even=like_even)
         self.limits = self.blocks.within(limits)
         self.work = WorkLog(bundle.manifest.sample_rate)
+        self._preparing = placement.preparing
         self.crew = Crew(self.graph.concurrency)
         self._shares_cpu = placement.device == "cpu" and self.crew.size > 1 and not like_even
         self.budget = Budget(
@@ -314,12 +316,34 @@ class GraphRunner:
 
         self.graph.compile(buckets, outputs, history=history, done=done or log)
 
-    def compile_asked(self, compile: Callable[[], None]) -> None:
-        """Have a pipeline compile what its placement asks for; if that fails, it runs as it is, and the log says so."""
+    def compile_asked(
+        self, compile: Callable[[Sequence[Bucket], Callable[[Any], None] | None], None], buckets: Sequence[Bucket]
+    ) -> None:
+        """Have a pipeline compile what its placement asks for; if that fails, it runs as it is, and the log says so.
+
+        Where its placement prepares beside requests, these run as they are until their size is compiled.
+        """
+        name, preparing = self.artifact.files[0], self._preparing
+
+        def compile_beside(part: Part) -> None:
+            left = set(largest(buckets))
+
+            def done(call: Any) -> None:
+                if call.bucket in left:  # and not of the search's own graphs
+                    left.discard(call.bucket)
+                    part.step(f"{call.bucket.rows} x {call.bucket.samples} samples of {name} in {call.compile_s:.0f} s")
+
+            compile(buckets, done)
+            for _ in left:  # which this machine had
+                part.step()
+
+        if preparing is not None:
+            preparing.begin("compiling", len(largest(buckets)), compile_beside)
+            return
         try:
-            compile()
+            compile(buckets, None)
         except OperatorError as error:
-            LOGGER.warning("%s runs as it is, not compiled as was asked for: %s", self.artifact.files[0], error)
+            LOGGER.warning("%s runs as it is, not compiled as was asked for: %s", name, error)
 
     def chosen_buckets(
         self, sizes: str, *, longest_s: float = WARM_UP_S, lengths_s: Sequence[float] = (), count: int = LENGTHS

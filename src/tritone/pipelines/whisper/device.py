@@ -4,8 +4,9 @@ bundle, placement  ->  OnDevice, or why its programs cannot be used so
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from tritone.bundle.manifest import Role, Whisper
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.whisper.engine import UNDER_WAY
 from tritone.pipelines.whisper.network import features_of
+from tritone.preparing import timed
 from tritone.runtime import Graph
 from tritone.runtime.graph import HELD, Array
 from tritone.runtime.torch.held import Held
@@ -57,19 +60,24 @@ def open_device(
     assert special.encoder_heads is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
-    encoder, decoder = (read_weights(path, placement.device) for path in paths)
-    kernels = kernels_of(steps, special)
+    with timed(placement.preparing, "weights"):
+        encoder, decoder = (read_weights(path, placement.device) for path in paths)
+    with timed(placement.preparing, "kernels"):
+        kernels = kernels_of(steps, special)
     sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
     try:
         network = Network(encoder, decoder, sizes, attending=kernels)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
-    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free)
+    features = bundle.manifest.features
+    held = UNDER_WAY * (HELD_SAMPLES // features.frame_shift) * features.num_mel_bins * np.dtype(np.float32).itemsize
+    usual = (ON_CPU_WINDOWS, ON_CPU_ROWS) if free is None else fitting(network, free, held)
     windows, rows = windows or usual[0], rows or usual[1]
-    return OnDevice(
-        network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows, kernels=kernels
-    )
+    with timed(placement.preparing, "caches"):
+        return OnDevice(
+            network, special, steps, bundle.manifest.features.num_mel_bins, windows=windows, rows=rows, kernels=kernels
+        )
 
 
 def kernels_of(steps: Steps, special: Whisper) -> Any:
@@ -78,13 +86,17 @@ def kernels_of(steps: Steps, special: Whisper) -> Any:
     return found if found is not None and found.can_attend(special.head_dim) else None
 
 
-def fitting(network: Network, free: int) -> tuple[int, int]:
+def fitting(network: Network, free: int, held: int = 0) -> tuple[int, int]:
     """How many windows and rows have room in the free memory of a GPU.
+
+    Args:
+        free: bytes, of which they may take a share; the rest is for the encoder and for recorded calls.
+        held: bytes of features that wait or are under way for each window.
 
     Raises:
         OperatorError: not even a few.
     """
-    window, row = Caches.window_bytes(network), Caches.row_bytes(network)
+    window, row = Caches.window_bytes(network) + held, Caches.row_bytes(network)
     share = SHARE * free / (MOST_WINDOWS * window + MOST_ROWS * row)
     windows, rows = (min(most, int(share * most)) for most in (MOST_WINDOWS, MOST_ROWS))
     if rows < LEAST_ROWS:
@@ -136,21 +148,35 @@ class OnDevice:
             self._places: dict[Any, Any] = {}
         steps.settle()
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None:
-        """Record calls for so many windows and rows, and texts to be read, but for beams; nothing is under way."""
-        with self.turn():
-            for size in windows:
-                if size <= self.windows:
-                    self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
-            for size in read:
-                for length in LENGTHS:
-                    if size <= self.rows and length <= self.context:
-                        self.read(np.zeros((size, length), np.int64), [*range(size)], [self.windows] * size)
-            for size in rows:
-                for sampled in (False, True):
-                    self.step(size, sampled=sampled).array()
-                if self.writing.aligns:
-                    self.step(size, told=True).array()
+    def first_calls(
+        self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]
+    ) -> list[Callable[[], object]]:
+        """What records calls for so many windows and rows, and texts to be read, but for beams.
+
+        Each is to be called in a turn while nothing is under way; the first two record what any request needs.
+        """
+
+        def encode(size: int) -> None:
+            self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+
+        def read_before(size: int, length: int) -> None:
+            self.read(np.zeros((size, length), np.int64), [*range(size)], [self.windows] * size)
+
+        def step(size: int, **form: bool) -> None:
+            self.step(size, **form).array()
+
+        heard = [partial(encode, size) for size in windows if size <= self.windows]
+        plain = [partial(step, size) for size in rows]
+        before = [
+            partial(read_before, size, length)
+            for length in LENGTHS
+            for size in read
+            if size <= self.rows and length <= self.context
+        ]
+        rest = [partial(step, size, sampled=True) for size in rows]
+        if self.writing.aligns:
+            rest += [partial(step, size, told=True) for size in rows]
+        return [*heard[:1], *plain, *heard[1:], *before, *rest]
 
     def turn(self) -> AbstractContextManager[None]:
         """The time in which steps may be launched."""

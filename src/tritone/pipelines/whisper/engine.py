@@ -38,6 +38,7 @@ from tritone.pipelines.whisper.reading import (
     TextUnderWay,
     aligned,
 )
+from tritone.preparing import Part, Preparing
 from tritone.runtime.graph import Array
 from tritone.search.device.choosing import HEAT, NO_LIMIT, Column
 from tritone.search.whisper.decoding import Beam, Job, Written
@@ -47,6 +48,7 @@ from tritone.transcript import Transcript
 LOGGER = logging.getLogger(__name__)
 ENCODED = (1, 2, 4, 8, 16)  # windows of a call of the encoder, where nothing says otherwise
 CALLS = 2  # of the encoder under way: while one is computed the next waits for it
+NEEDED = 2  # of the first calls: the encoder for one window, and a step of one text
 READ_FROM = 5  # tokens before the start token: fewer are read step by step
 READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
@@ -71,7 +73,9 @@ class Device(Protocol):
     columns: int
     ahead: int
 
-    def warm_up(self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]) -> None: ...
+    def first_calls(
+        self, windows: Sequence[int], rows: Sequence[int], read: Sequence[int]
+    ) -> Sequence[Callable[[], object]]: ...
 
     def turn(self) -> AbstractContextManager[None]: ...
 
@@ -93,8 +97,23 @@ class Device(Protocol):
 class Engine:
     """Answers what courses ask, with the search on the device. May be used from several threads."""
 
-    def __init__(self, device: Device, special: Whisper, vocab: int, work: WorkLog, frame_shift: int) -> None:
-        """Take the device, the ids of a model with `vocab` tokens, where work is counted, and samples of a frame."""
+    def __init__(
+        self,
+        device: Device,
+        special: Whisper,
+        vocab: int,
+        work: WorkLog,
+        frame_shift: int,
+        preparing: Preparing | None = None,
+    ) -> None:
+        """Take the device, the ids of a model with `vocab` tokens, where work is counted, and samples of a frame.
+
+        Args:
+            preparing: is told of the calls that are recorded beside requests; None: all of them are before.
+        """
+        self._preparing = preparing
+        self._part: Part | None = None
+        self._first_calls: deque[Callable[[], object]] = deque()
         self._device, self._special, self._work, self._frame_shift = device, special, work, frame_shift
         self._codes = {id: code for code, id in special.languages.items()}
         known = set(self._codes)
@@ -132,8 +151,39 @@ class Engine:
         self._looked = self._counted = time.perf_counter()
 
     def warm_up(self) -> None:
-        """Make everything ready that requests usually ask for; before the first of them."""
-        self._device.warm_up(ENCODED, self._sizes, READ_TEXTS)
+        """Make everything ready that requests usually ask for, before the first of them.
+
+        Or else, where there is something that prepares beside requests, what any request needs; the rest is recorded
+        while there are none, and what one asks for before when it does.
+        """
+        calls = self._device.first_calls(ENCODED, self._sizes, READ_TEXTS)
+        needed = len(calls) if self._preparing is None else min(NEEDED, len(calls))
+        with self._device.turn():
+            for call in calls[:needed]:
+                call()
+        if self._preparing is not None and needed < len(calls):
+            self._part = self._preparing.part("recording", len(calls) - needed)
+            with self._lock:
+                self._first_calls.extend(calls[needed:])
+                self._start()
+
+    def _prepare(self) -> bool:
+        """Make one of the first calls, if nothing is under way; whether there was any."""
+        if not self._first_calls or self._recordings:
+            return False
+        assert self._part is not None
+        try:
+            with self._device.turn():
+                self._first_calls.popleft()()
+        except Exception as error:  # as where memory is short: what is asked for is recorded, or launched as it is
+            self._first_calls.clear()
+            self._forget()
+            self._part.fail(str(error))
+            return True
+        self._part.step()
+        if not self._first_calls:
+            self._part.end()
+        return True
 
     def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
         """The transcript of each course, or the error that it caused; the first begin while the last are made."""
@@ -164,9 +214,12 @@ class Engine:
         """
         with self._lock:
             self._arrived.append(RecordingUnderWay(course, done, given_up))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
-                self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
+            self._thread.start()
 
     def end(self) -> None:
         """Leave what is under way, for ever."""
@@ -181,11 +234,13 @@ class Engine:
             with self._lock:
                 arrived = [*self._arrived]
                 self._arrived.clear()
-                if self._is_over or not (arrived or self._recordings):
+                if self._is_over or not (arrived or self._recordings or self._first_calls):
                     self._thread = None
                     return
             self._recordings.update(dict.fromkeys(arrived))
             self._ready += [(each, None) for each in arrived]
+            if self._prepare():
+                continue
             try:
                 with self._device.turn():
                     if not self._turn():

@@ -109,7 +109,8 @@ class WhisperPipeline:
                 graph = self._features_of.args[0]
                 if isinstance(graph, TorchGraph):
                     self._features_of = partial(held_features, graph, self.frame_shift)
-                return Engine(opened, self.special, len(self.bundle.vocabulary), self.work, self.frame_shift)
+                vocab, preparing = len(self.bundle.vocabulary), placement.preparing
+                return Engine(opened, self.special, vocab, self.work, self.frame_shift, preparing)
             if on_device:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)

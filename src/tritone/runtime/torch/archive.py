@@ -9,6 +9,7 @@ Source of the format: torch/export/pt2_archive/_package.py and torch/_export/ser
 """
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +55,34 @@ class Archive(Records):
             )
         return field(content, "graph_module", dict)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All weights and constants by their qualified name, on the CPU.
+    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """All weights and constants by their qualified name, on a device.
 
         Tensors that share a record share memory, as they did when they were saved.
         """
         found: dict[str, torch.Tensor] = {}
+        records: dict[str, torch.dtype] = {}
+        places: dict[str, tuple[str, Mapping[str, Any], torch.dtype]] = {}
         for folder, config in (
             ("data/weights", "model_weights_config.json"),
             ("data/constants", "model_constants_config.json"),
         ):
             entries = field(self.json(f"{folder}/{config}"), "config", dict)
-            held: dict[str, torch.Tensor] = {}
             for name, entry in entries.items():
                 if entry.get("use_pickle") is not False or entry.get("tensor_meta") is None:
                     raise self.fault(f"{name} is a pickled object, which could run any code when it is read")
-                record, meta = field(entry, "path_name", str), entry["tensor_meta"]
+                record, meta = f"{folder}/{field(entry, 'path_name', str)}", entry["tensor_meta"]
                 dtype = self.dtype(meta.get("dtype"))
-                if record not in held:
-                    held[record] = self.numbers(f"{folder}/{record}", dtype)
-                found[name] = self._strided(name, held[record], meta, dtype)
+                records.setdefault(record, dtype)
+                places[name] = record, meta, dtype
+        if missing := [record for record in records if not self.has(record)]:
+            raise self.fault(f"the archive has no record {missing[0]!r}")
+        with ThreadPoolExecutor() as pool:  # checksums and copies of gigabytes take a second each on one core
+            flat = dict(
+                zip(records, pool.map(lambda each: self.numbers(each, records[each], device), records), strict=True)
+            )
+        for name, (record, meta, dtype) in places.items():
+            found[name] = self._strided(name, flat[record], meta, dtype)
         return found
 
     def dtype(self, number: Any) -> torch.dtype:

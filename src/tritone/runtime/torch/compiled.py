@@ -34,6 +34,7 @@ from tritone.runtime.graph import Bucket, TensorSpec, rows_up_to
 
 LOGGER = logging.getLogger(__name__)
 FORM = 3  # of what is kept; raised when older files must not be used, or are slower
+KERNELS = "TRITON_CACHE_DIR"  # environment variable of Triton's compiler: where it keeps what it compiled
 TRUSTED = (0,)  # users beside our own: root may do anything in any case
 CPP_LIBRARY = "libstdc++.so.6"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -101,7 +102,7 @@ class CompiledStore:
     @cached_property
     def folder(self) -> Path:
         """Where the calls of this program, torch and device are."""
-        return self.root / program_digest(self._program)[:32] / _digest(json.dumps(self.stamp, sort_keys=True))[:16]
+        return self.root / program_digest(self._program)[:32] / stamp_digest(self.stamp)
 
     def place(self, outputs: Sequence[str], shapes: Shapes) -> Path:
         """The file of a call, whether or not it is there."""
@@ -126,7 +127,7 @@ class CompiledStore:
                 continue
             try:
                 call, file = _read(path), path.with_suffix(".pt2")
-                if reason := _distrust(path) or _distrust(file):
+                if reason := distrust(path) or distrust(file):
                     self._say("has a compiled call that is not used", reason)
                 elif hashlib.sha256(file.read_bytes()).hexdigest() != call.sha256:
                     self._say("has a compiled call that is not used", f"{file} is damaged")
@@ -135,16 +136,18 @@ class CompiledStore:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self._say("has a compiled call that is not used", f"{path} cannot be read ({error})")
 
-    def open(self, concurrency: int = 1) -> "list[LoadedCall]":
+    def open(self, concurrency: int = 1, loaded: "Sequence[LoadedCall]" = ()) -> "list[LoadedCall]":
         """Load all calls; those that cannot be loaded are named in the log.
 
         Args:
             concurrency: calls that are made at once; on a GPU they are made in turn.
+            loaded: those of this program and device that were loaded before, which are not loaded again.
         """
         found = []
         for call, path in self.calls():
             try:
-                found.append(LoadedCall(call, path, self._program, self._device, concurrency))
+                had = next((each for each in loaded if each.call == call), None)
+                found.append(had or LoadedCall(call, path, self._program, self._device, concurrency))
             except RuntimeError as error:
                 self._say("has a compiled call that is not used", f"{path} cannot be loaded ({error})")
         return found
@@ -162,12 +165,10 @@ class CompiledStore:
 
     def prepare(self) -> None:
         """Make the folder, for this user alone."""
-        self.root.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (self.root, self.folder.parent, self.folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        make_private(self.root, self.folder.parent, self.folder)
 
     def _distrusted(self) -> str | None:
-        return _distrust(self.root) or _distrust(self.folder.parent) or _distrust(self.folder)
+        return distrust(self.root) or distrust(self.folder.parent) or distrust(self.folder)
 
     def _differences(self) -> str:
         """What differs between this machine and those that calls were compiled for."""
@@ -219,6 +220,43 @@ class LoadedCall:
             return [found[place] for place in places]
 
         return some
+
+
+def keep_kernels(device: torch.device) -> None:
+    """Have Triton's compiler keep kernels in the cache folder, in a folder for this stamp, and use them again.
+
+    Unless the environment names another place, or others could have written to this one: then it is Triton's usual one.
+    """
+    if KERNELS in os.environ:
+        return
+    try:
+        root = cache_folder() / "compiled"
+        folder = kernels_of(root, stamp_of(device))
+        make_private(root, folder.parent, folder)
+    except OSError as error:
+        LOGGER.warning("kernels are kept in the usual place of Triton's compiler, not in the cache: %s", error)
+        return
+    if reason := next((why for each in (root, folder.parent, folder) if (why := distrust(each))), None):
+        LOGGER.warning("kernels that were compiled are not used: %s", reason)
+        return
+    os.environ[KERNELS] = str(folder)
+
+
+def kernels_of(root: Path, stamp: Mapping[str, str]) -> Path:
+    """The folder of kernels for a stamp, in the folder of all that is compiled."""
+    return root / "kernels" / stamp_digest(stamp)
+
+
+def stamp_digest(stamp: Mapping[str, str]) -> str:
+    """A name for a stamp."""
+    return _digest(json.dumps(stamp, sort_keys=True))[:16]
+
+
+def make_private(root: Path, *folders: Path) -> None:
+    """Make folders, for this user alone."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (root, *folders):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def share_cpp_library() -> None:
@@ -300,7 +338,7 @@ def _cpu() -> str:
     return found[1] if found else platform.processor()
 
 
-def _distrust(path: Path) -> str | None:
+def distrust(path: Path) -> str | None:
     """Why a file or folder must not be believed; None if only this user or root can have written it."""
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode):

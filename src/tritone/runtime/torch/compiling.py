@@ -9,6 +9,8 @@ are in a folder beside what they make, which is removed afterwards: the usual on
 import fcntl
 import json
 import os
+import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from tritone.runtime.torch.compiler import compile_call
 from tritone.runtime.torch.program import read_program
 
 CPUS_OF_ONE = 4  # a compiler keeps about as many busy
+NICENESS = 10  # of compilers, beside a model that answers
 MOST = 6  # at once: each has the weights on the device
 TOLD = 2000  # characters of what a process that failed wrote last
 
@@ -68,6 +71,8 @@ def compile_calls(
     """
     store.prepare()
     with _alone(store.folder / ".lock"):
+        for left in store.folder.glob(".work-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         have = [call for call, _ in store.calls()]
         missing = [each for each in wanted if not any(each.is_done_by(call) for call in have)]
         if not missing:
@@ -100,7 +105,10 @@ class _Crew:
     def run(self, missing: Sequence[Wanted], done: Callable[[CompiledCall], None]) -> None:
         # The largest take longest, so they begin.
         rest = iter(sorted(missing, key=lambda each: -max(map(_size, each.shapes.values()))))
-        workers = [threading.Thread(target=self._work, args=(index, rest, done)) for index in range(self._count)]
+        # A model that is taken out of service does not wait for them: its compilers end with its process.
+        workers = [
+            threading.Thread(target=self._work, args=(index, rest, done), daemon=True) for index in range(self._count)
+        ]
         for worker in workers:
             worker.start()
         try:
@@ -194,9 +202,14 @@ def main(file: str, where: str, root: str) -> None:
     path, device = Path(file), torch.device(where)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what compilers say is no answer
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    at_work = threading.Event()
+    threading.Thread(target=_read, args=(lines, at_work), daemon=True).start()
+    os.nice(NICENESS)
     program = read_program(path, device)
     store = CompiledStore(program, device, Path(root))
-    for line in sys.stdin:
+    while line := lines.get():
+        at_work.set()
         asked = json.loads(line)
         shapes = {name: tuple(shape) for name, shape in asked["shapes"].items()}
         try:
@@ -204,4 +217,14 @@ def main(file: str, where: str, root: str) -> None:
             answer: dict[str, Any] = {"sha256": call.sha256, "compile_s": call.compile_s}
         except OperatorError as error:
             answer = {"fault": str(error)}
+        at_work.clear()
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def _read(lines: "queue.SimpleQueue[str]", at_work: threading.Event) -> None:
+    """Take what is asked for. A pipe that ends while there is work is that of a model that was killed."""
+    for line in sys.stdin:
+        lines.put(line)
+    if at_work.is_set():
+        os._exit(1)
+    lines.put("")

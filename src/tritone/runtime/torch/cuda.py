@@ -254,6 +254,11 @@ class Replays:
             return function(*(each.to(self._queue.device, non_blocking=True) for each in inputs))
         return recording(inputs)
 
+    def forget(self) -> None:
+        """Drop all recordings, when none of them is under way: the functions have become others."""
+        self._recorded.clear()
+        self._seen.clear()
+
     def _record(
         self, key: Any, function: Function, inputs: Sequence[Tensor], types: Sequence[torch.dtype]
     ) -> "_Recording | None":

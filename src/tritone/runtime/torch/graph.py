@@ -6,6 +6,7 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,8 +23,16 @@ from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec, larges
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes, most_rows
-from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
+from tritone.runtime.torch.compiled import (
+    CompiledCall,
+    CompiledStore,
+    LoadedCall,
+    Shapes,
+    input_shapes,
+    keep_kernels,
+    most_rows,
+)
+from tritone.runtime.torch.cuda import RECORDING, CudaQueue, Replays, widening
 from tritone.runtime.torch.held import Held, tensor_of
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -89,10 +98,13 @@ class TorchGraph:
         self._buckets: dict[tuple[str, ...], Sequence[Bucket]] = {}  # by outputs
         self._active = 0
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._slots: weakref.WeakSet[DeviceSlots] = weakref.WeakSet()
         self._kinds: dict[Any, bool] = {}  # of calls that were made on a GPU; whether they are compiled
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
+            keep_kernels(self._place)
             torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
         self.open_compiled()
 
@@ -148,19 +160,20 @@ class TorchGraph:
                 with self._cuda.turn(shared=known is not None):
                     arrived = iter(pinned if sent is None else self._cuda.received(sent))
                     given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
+                    function = self.function(names)  # more may have been compiled before this turn
                     if recorded:
                         results = self._replays.run(names, function, given, wide=True, at_once=compiled)
                     else:
                         results = function(*given)
                     fetched = self._cuda.fetch(results, names, alone=alone)
-                if known is None and len(self._kinds) < MAX_KINDS:
+                if known is None and len(self._kinds) < MAX_KINDS and compiled == self._is_compiled(names, values):
                     self._kinds[kind] = compiled
                 return fetched.wait()
 
     def _is_compiled(self, outputs: tuple[str, ...], values: Sequence[Any]) -> bool:
         """Whether there is a compiled call for these outputs and inputs, and their number of rows is one of its own."""
         shapes = [value.shape for value in values]
-        return any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for[outputs])
+        return any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for.get(outputs, ()))
 
     def function(self, outputs: tuple[str, ...]) -> Any:
         """The program as a function of device tensors to these outputs, derived ones too; compiled for some shapes.
@@ -240,7 +253,12 @@ class TorchGraph:
         store = CompiledStore(self._program, self._place)
         needed = self._needed(outputs)
         wanted = [Wanted(needed, {name: each[name] for name in self.inputs}) for each in shapes]
-        compile_calls(self.path, self._place, store, wanted, done=done)
+
+        def made(call: CompiledCall) -> None:
+            self.open_compiled()  # one after the other: who asks meanwhile has what is there already
+            done(call)
+
+        compile_calls(self.path, self._place, store, wanted, done=made)
         self.open_compiled()
 
     @property
@@ -253,13 +271,30 @@ class TorchGraph:
         ]
 
     def open_compiled(self) -> None:
-        """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
+        """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it.
+
+        Calls may be made meanwhile: each runs wholly as it is, or wholly compiled.
+        """
         if not isinstance(self._program, BuiltProgram):
             return
-        store = CompiledStore(self._program, self._place)
-        found = store.open(self.concurrency)
+        with self._opening:
+            found = CompiledStore(self._program, self._place).open(self.concurrency, self._compiled)
+            if self._compiled and len(found) == len(self._compiled):
+                return  # and nothing of what is recorded has to be forgotten
+            if self._cuda is None:
+                self._take(found)
+                return
+            with self._cuda.turn(), RECORDING:
+                self._take(found)
+                self._cuda.stream.synchronize()  # recordings that are dropped must not be under way
+                if self._replays is not None:
+                    self._replays.forget()
+                for slots in self._slots:
+                    slots.forget()
+
+    def _take(self, compiled: list[LoadedCall]) -> None:
         with self._lock:
-            self._compiled = found
+            self._compiled = compiled
             for each in (self._compiled_for, self._functions, self._buckets, self._kinds):
                 each.clear()
 
@@ -275,7 +310,9 @@ class TorchGraph:
         """See `Graph.slots`; on a GPU the rows stay there."""
         if self._cuda is None:
             return HostSlots(self, states, capacity)
-        return DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
+        slots = DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
+        self._slots.add(slots)
+        return slots
 
     @property
     def program(self) -> BuiltProgram | None:

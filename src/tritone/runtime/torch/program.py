@@ -56,7 +56,7 @@ class _Reader:
         module = self._archive.program()
         graph, signature = field(module, "graph", dict), field(module, "signature", dict)
         metas, names = field(graph, "tensor_values", dict), self._archive.described()
-        tensors = self._archive.tensors()
+        tensors = self._archive.tensors(self._device)
         inputs = []
         for index, each in enumerate(field(signature, "input_specs", list)):
             ((kind, spec),) = each.items()
@@ -66,7 +66,7 @@ class _Reader:
                 inputs.append(name)
             elif kind in ("parameter", "buffer", "tensor_constant"):
                 tensor = tensors[spec[{"buffer": "buffer_name"}.get(kind, f"{kind}_name")]]
-                self._values[spec["arg"]["name"]] = tensor.to(self._device)
+                self._values[spec["arg"]["name"]] = tensor
             else:
                 raise self._archive.fault(f"it has an input of kind {kind!r}, which is none that a graph may have")
         del tensors

@@ -77,6 +77,11 @@ class DeviceSlots:
                 for grown in self._grown.values():
                     grown.release(slot)
 
+    def forget(self) -> None:
+        """Drop the steps that were recorded, within a turn: the graph has become another, as more of it is compiled."""
+        self._steps.clear()
+        self._replays.forget()
+
     def reserve(self, count: int) -> None:
         """Nothing to do: a step makes its own room."""
 
@@ -99,9 +104,10 @@ class DeviceSlots:
         rows = np.asarray(slots, np.int64)
         block.address(self._reads[rows], rows + FIRST)
         key = (*outputs, block.layout)
-        if (step := self._steps.get(key)) is None:
-            step = self._steps[key] = _Step(self._graph, block.layout, tuple(outputs), self._rows, tuple(self._grown))
         with torch.inference_mode(), self._queue.turn():
+            if (step := self._steps.get(key)) is None:  # in this turn: `forget` drops it and its recording together
+                step = _Step(self._graph, block.layout, tuple(outputs), self._rows, tuple(self._grown))
+                self._steps[key] = step
             if self._grown:
                 grown = [each.gather(slots, length) for each in self._grown.values()]
                 results: Sequence[Tensor] = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)

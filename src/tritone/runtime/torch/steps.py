@@ -17,6 +17,7 @@ from torch import Tensor
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array
 from tritone.runtime.torch.archive import Archive
+from tritone.runtime.torch.compiled import keep_kernels
 from tritone.runtime.torch.cuda import CudaQueue
 
 LOGGER = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def read_weights(path: Path, device: str) -> dict[str, Tensor]:
         BundleError: the file is damaged.
     """
     with Archive(path) as archive:
-        return {name: tensor.to(torch.device(device)) for name, tensor in archive.tensors().items()}
+        return archive.tensors(torch.device(device))
 
 
 class Late:
@@ -61,6 +62,8 @@ class Steps:
         index = cuda_index(device)
         self.device = torch.device("cpu") if index is None else torch.device("cuda", index)
         self._queue = None if index is None else CudaQueue(self.device, priority=priority)
+        if index is not None:
+            keep_kernels(self.device)
         self._threads = thread_count(threads)
         self.ahead = 1 if index is None else AHEAD
         self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}

@@ -6,6 +6,7 @@ each takes a part of the audio, and a second kernel joins the parts. The choice 
 torch launches a hundred operators.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tritone.search.device.choosing import HEAT, MIX, Column
+from tritone.search.device.forms import Forms
 
 VOCAB_BLOCK = 4096  # of a vocabulary, looked at together
 SPAN = 128  # of these; the largest scores lie in the spans with the largest maxima
@@ -41,7 +43,6 @@ FORMS = (
     Form(128, 8, 2, 4096),
     Form(32, 2, 4, 8192),
 )
-_chosen: dict[Any, Form] = {}  # by rows and sizes
 
 
 def can_attend(dim: int) -> bool:
@@ -63,12 +64,19 @@ def attend_text(qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, posit
 
 def attend_audio(query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Tensor:
     """See `attending.Plain`."""
-    key = len(query), keys.shape[1:], keys.dtype
-    if key not in _chosen:
+    size, forms = f"{len(query)} {tuple(keys.shape[1:])} {keys.dtype}", _forms()
+    if (form := forms.get(size)) is None:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return _attended(query, keys, values, window, FORMS[0])
-        _chosen[key] = _fastest(query, keys, values, window)
-    return _attended(query, keys, values, window, _chosen[key])
+        form = _fastest(query, keys, values, window)
+        forms.keep(size, form)
+    return _attended(query, keys, values, window, form)
+
+
+@cache
+def _forms() -> Forms[Form]:
+    """The forms that were found to be the fastest on this machine, beside the code of the kernels."""
+    return Forms.beside_kernels(FORMS)
 
 
 def _fastest(query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Form:
