@@ -238,13 +238,12 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     place = arguments.out / "startup.json"
     with tempfile.TemporaryDirectory() as temporary:
-        arguments.path = made = Path(temporary, "bundle")
         if arguments.bundle:
             arguments.path = Bundle.open(arguments.bundle).path
         else:
             from benchmarks.whisper_gpu import SIZES, write_bundle
 
-            arguments.path = write_bundle(made, SIZES[arguments.size], arguments.device)
+            arguments.path = write_bundle(Path(temporary), SIZES[arguments.size], arguments.device)
         stamp = Stamp.here(" ".join(["python", "-m", "benchmarks.startup", *sys.argv[1:]]))
         told: dict[str, Any] = {"stamp": asdict(stamp), "bundle_made_s": time.time() - began, "starts": []}
         os.environ[CACHE] = str(Path(temporary, "cache"))
