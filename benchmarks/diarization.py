@@ -3,7 +3,7 @@
     python -m benchmarks.diarization --data DIR --vad vad [--output docs/performance/diarization]
 
 `--data` has folders an4 and librispeech_mini, each a tar of audio and metadata.jsonl. Recordings are joined from whole
-test utterances of several people in random turns (`tritone.corpus.joined`); the truth is where the clean utterances are
+test utterances of several people in random turns (`benchmarks.joined`); the truth is where the clean utterances are
 loud. Half of the people were used to choose defaults (`CHOSEN`), the others for nothing. Nothing is timed and nothing
 is random, so that the same command has the same figures on every machine. Writes <output>.json and <output>.md.
 """
@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 import tritone
+from benchmarks.joined import Joined, JoinOptions, Part, join
 from benchmarks.voice_activity import RATE, recordings
 from tritone.activity import SpeechSegment
 from tritone.audio.waveform import Waveform
-from tritone.corpus.joined import Joined, JoinOptions, Part, join
 from tritone.diarization import Diarizer, SpeakerOptions, score_turns, sum_errors
 from tritone.diarization.listening import ToldStream
 from tritone.diarization.voices import Floats

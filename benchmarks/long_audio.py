@@ -3,7 +3,7 @@
     python -m benchmarks.long_audio --data DIR --vad BUNDLE [--split test] [--hours 3] [--rounds 3] [--only wer,speed]
 
 `--data` is the folder of a corpus: a tar of audio and metadata.jsonl with `path` (inside the tar), `text`, `split`.
-Recordings are joined with pauses of 0.4 to 1.6 s (`corpus/joined.py`), as they are and in random order. With voice
+Recordings are joined with pauses of 0.4 to 1.6 s (`benchmarks/joined.py`), as they are and in random order. With voice
 activity (`--vad`) and without, all in this process: word error rates of the joined recording and of its parts; seconds
 of audio recognised in a second of both, pauses included, in turn; the largest memory of `tritone transcribe` with a
 recording of three minutes and with one of `--hours`, the same parts over and over.
@@ -25,9 +25,9 @@ from itertools import cycle
 from pathlib import Path
 
 import tritone
+from benchmarks.joined import Joined, JoinOptions, Part, write_joined
 from benchmarks.published import TRITONE
 from tritone.audio import read_audio
-from tritone.corpus.joined import Joined, JoinOptions, Part, write_joined
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import score_utterance
 

@@ -3,7 +3,7 @@
     python -m benchmarks.voice_activity --data DIR --bundle vad [--output docs/performance/voice-activity]
 
 `--data` has folders an4, librispeech_mini and noise, each a tar of audio and metadata.jsonl with `path`, the path
-inside the tar. Recordings are joined from the test utterances of one speaker each (`tritone.corpus.joined`), cut to
+inside the tar. Recordings are joined from the test utterances of one speaker each (`benchmarks.joined`), cut to
 their speech, with pauses of 0.5 to 3 s, brought to -26 dBFS; the truth is where the clean audio is loud, so pauses of
 0.3 s and more within an utterance are silence too. Noise is added afterwards: the truth does not change with it.
 Beside the detector stands a threshold on the level, 10 dB above the quietest tenth, with the same rules for segments.
@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 
 import tritone
+from benchmarks.joined import Joined, JoinOptions, Part, join
 from tritone.activity import SpeechSegment
 from tritone.audio.files import read_audio
 from tritone.audio.waveform import Waveform
-from tritone.corpus.joined import Joined, JoinOptions, Part, join
 from tritone.evaluate.activity import ActivityScore, score_activity
 from tritone.pipelines.voice_activity import in_seconds
 from tritone.report.stamp import Stamp

@@ -26,8 +26,8 @@ import psutil
 
 from benchmarks.gateway.model import OFFLINE, STREAMING, counting
 from benchmarks.gateway.send import SAMPLE_RATE
+from benchmarks.joined import write_audio
 from benchmarks.measure import ROOT, Bystanders, Finding, Setup, save, to_markdown
-from tritone.audio.encode import write_audio
 from tritone.client import Client
 from tritone.server import TritonServer, free_ports
 

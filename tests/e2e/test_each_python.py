@@ -132,7 +132,8 @@ def test_a_clip_is_read_from_every_container(installed: Installed, recordings: l
 def test_the_demo_runs_where_the_engine_does(installed: Installed) -> None:
     if installed.version not in ENGINE:
         pytest.skip("the engine's Python backend needs numpy 1, which has no wheels for this Python")
-    assert TEXT in installed.run("tritone", "demo")
+    # One model is enough, and of the two this has compiled searches.
+    assert TEXT in installed.run("tritone", "demo", "--model", "demo-transducer")
 
 
 def test_a_graph_is_exported(installed: Installed) -> None:

@@ -73,8 +73,9 @@ def written(graph: Wide, folder: Path) -> tuple[onnx.ModelProto, float, float]:
         save_graphs({"wide.onnx": beside_nothing(model)}, folder, "weights.bin", "fp32", [])
         save_graphs({"wide.int8.onnx": levels}, folder, "weights.int8.bin", "fp32", [])
     (folder / ".weights").unlink()
+    reference = Reference(graph)
     exact, narrow = (
-        Reference(graph).distance(open_graph(folder / name), name).largest for name in ("wide.onnx", "wide.int8.onnx")
+        reference.distance(open_graph(folder / name), name).largest for name in ("wide.onnx", "wide.int8.onnx")
     )
     return model, exact, narrow
 

@@ -1,12 +1,9 @@
-"""Waveforms to audio files: small ones that every browser plays, and 16-bit ones of any length.
+"""Waveforms to small audio files that every browser plays.
 
 (samples,) float32  ->  bytes of an MP3 (or of a WAV, where this libsndfile writes no MP3), MIME type
-blocks of it        ->  a FLAC or WAV file
 """
 
 import io
-from collections.abc import Iterable
-from pathlib import Path
 
 import soundfile
 
@@ -42,18 +39,6 @@ def encode_speech(waveform: Waveform, sample_rate: int) -> tuple[bytes, str]:
         return file.getvalue(), "audio/mpeg"
     soundfile.write(file, samples, PLAYED_RATE, format="WAV", subtype="PCM_16")
     return file.getvalue(), "audio/wav"
-
-
-def write_audio(path: Path, blocks: Iterable[Waveform], sample_rate: int) -> None:
-    """Write blocks of a mono waveform as they come to a 16-bit file, whose suffix (.flac, .wav) names its format.
-
-    Args:
-        blocks: each (samples,) float32; what is beyond [-1, 1] is clipped.
-        sample_rate: in Hz.
-    """
-    with soundfile.SoundFile(path, "w", samplerate=sample_rate, channels=1, subtype="PCM_16") as file:
-        for block in blocks:
-            file.write(block)
 
 
 def _writes_mp3() -> bool:

@@ -200,7 +200,8 @@ class AsyncClient:
             info,
             details=ask.details,
             parameters=ask.parameters,
-            **self._options(info, sample_rate, chunk_ms, resume_s if resume else None, headers),
+            **self._client.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
+            headers=headers,
         )
 
     async def detect_stream(
@@ -222,21 +223,9 @@ class AsyncClient:
             info,
             probabilities=probabilities,
             parameters=request_parameters(options),
-            **self._options(info, sample_rate, chunk_ms, resume_s if resume else None, headers),
+            **self._client.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
+            headers=headers,
         )
-
-    def _options(
-        self, info: ModelInfo, sample_rate: int | None, chunk_ms: float, resume_s: float | None, headers: Headers | None
-    ) -> dict[str, Any]:
-        return {
-            "sample_rate": sample_rate,
-            "chunk_ms": chunk_ms,
-            "timeout_s": self.timeout_s,
-            "retries": self._retries,
-            "pcm": self._client.pcm_of(info),
-            "resume_s": resume_s,
-            "headers": headers,
-        }
 
     async def _infer(
         self,

@@ -487,41 +487,27 @@ class Client:
         if not info.is_sequence:
             raise InputError(f"{self.endpoint}: model '{info.name}' keeps no states; use Client.infer")
         reply, given = self._reply(info, outputs, 0), request_parameters(parameters)
-        id_, waiting, started = new_sequence_id(), deque[Mapping[str, npt.ArrayLike]](), False
-        route = new_stream_key()
-        source, ended = iter(inputs), False
-        last: dict[str, npt.NDArray[Any]] = {}
+        waiting, started, ended = deque[Mapping[str, npt.ArrayLike]](), False, False
+        call = Call(
+            model=info.name,
+            tensors={},
+            timeout_s=self.timeout_s,
+            reply=reply,
+            sequence_id=new_sequence_id(),
+            parameters=given,
+            route=new_stream_key(),
+        )
+        source = iter(inputs)
         try:
             waiting.extend(islice(source, 1))
             while waiting:
-                tensors = info.tensors(waiting.popleft())
-                last = tensors
+                call = replace(call, tensors=info.tensors(waiting.popleft()), start=not started)
                 waiting.extend(islice(source, 1))  # only the next one tells whether this is the last
-                ended = not waiting
-                call = Call(
-                    model=info.name,
-                    tensors=tensors,
-                    timeout_s=self.timeout_s,
-                    reply=reply,
-                    sequence_id=id_,
-                    start=not started,
-                    end=ended,
-                    parameters=given,
-                    route=route,
-                )
-                started = True
-                yield self._transport.infer(call).result(self.timeout_s + LOST_AFTER_S)
+                ended, started = not waiting, True
+                yield self._transport.infer(replace(call, end=ended)).result(self.timeout_s + LOST_AFTER_S)
         finally:
             if started and not ended:
-                goodbye = Call(
-                    model=info.name,
-                    tensors=last,
-                    timeout_s=GOODBYE_S,
-                    reply=reply,
-                    sequence_id=id_,
-                    end=True,
-                    route=route,
-                )
+                goodbye = replace(call, start=False, end=True, timeout_s=GOODBYE_S, parameters={})
                 with suppress(TritoneError, FutureTimeoutError):
                     self._transport.infer(goodbye).result(GOODBYE_S + LOST_AFTER_S)
 
@@ -589,14 +575,9 @@ class Client:
         return ClientStream(
             self._transport,
             info,
-            sample_rate=sample_rate,
             details=ask.details,
-            chunk_ms=chunk_ms,
-            timeout_s=self.timeout_s,
             parameters=ask.parameters,
-            retries=self._retries,
-            pcm=self._prepare(info),
-            resume_s=resume_s if resume else None,
+            **self.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
         )
 
     def detect_stream(
@@ -622,14 +603,22 @@ class Client:
             self._transport,
             info,
             probabilities=probabilities,
-            sample_rate=sample_rate,
-            chunk_ms=chunk_ms,
-            timeout_s=self.timeout_s,
             parameters=request_parameters(options),
-            retries=self._retries,
-            pcm=self._prepare(info),
-            resume_s=resume_s if resume else None,
+            **self.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
         )
+
+    def stream_options(
+        self, model: ModelInfo, sample_rate: int | None, chunk_ms: float, resume_s: float | None
+    ) -> dict[str, Any]:
+        """What every stream is opened with, those of an `AsyncClient` too; see `StreamSteps`."""
+        return {
+            "sample_rate": sample_rate,
+            "chunk_ms": chunk_ms,
+            "timeout_s": self.timeout_s,
+            "retries": self._retries,
+            "pcm": self._prepare(model),
+            "resume_s": resume_s,
+        }
 
     def _prepare(self, model: ModelInfo) -> bool | None:
         """Register shared memory where it is used; returns what `pcm_of` does."""

@@ -7,17 +7,17 @@ may not: after a lost answer nobody knows what the server has heard (`ClientStre
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tritone.client.transport import Call, Transport
+from tritone.client.transport import AroundTransport, Call, Transport
 from tritone.errors import ServerBusyError, ServerUnreachableError, TritoneError
 from tritone.net.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from tritone.client.regions import Region
+    pass
 
 Answer = TypeVar("Answer")
 
@@ -79,11 +79,11 @@ class _Pending(Future[Answer]):
         return done
 
 
-class RetryingTransport:
+class RetryingTransport(AroundTransport):
     """A transport that sends again; see `Transport`. The limit of a call holds over all attempts together."""
 
     def __init__(self, transport: Transport, retries: Retries) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._retries = retries
         self._waits = LoopThread("tritone-retries")
 
@@ -95,9 +95,6 @@ class RetryingTransport:
         deadline = time.monotonic() + call.timeout_s
         first.add_done_callback(lambda done: self._finish(done, call, pending, 1, deadline))
         return pending
-
-    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
-        return self._transport.answers(call)  # once some are read, the others cannot be asked for alone
 
     def _finish(
         self, done: Future[Answer], call: Call[Answer], pending: _Pending[Answer], attempts: int, deadline: float
@@ -136,21 +133,6 @@ class RetryingTransport:
             attempt.cancel()
         attempt.add_done_callback(lambda done: self._finish(done, call, pending, attempts, deadline))
 
-    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
-        return self._ask(lambda left_s: self._transport.statistics(model, left_s), timeout_s)
-
-    def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        return self._ask(self._transport.model_index, timeout_s)
-
-    def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
-        return self._ask(lambda left_s: self._transport.model_config(model, left_s), timeout_s)
-
-    def load(self, model: str, timeout_s: float) -> None:
-        self._ask(lambda left_s: self._transport.load(model, left_s), timeout_s)
-
-    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
-        self._ask(lambda left_s: self._transport.unload(model, stages, left_s), timeout_s)
-
     def _ask(self, ask: Callable[[float], Answer], timeout_s: float) -> Answer:
         deadline = time.monotonic() + timeout_s
         attempts = 0
@@ -163,15 +145,6 @@ class RetryingTransport:
                 if wait_s is None:
                     raise told(error, attempts) from error.__cause__
                 time.sleep(wait_s)
-
-    def register(self, region: "Region", timeout_s: float) -> None:
-        self._ask(lambda left_s: self._transport.register(region, left_s), timeout_s)
-
-    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
-        self._ask(lambda left_s: self._transport.unregister(region, memory, left_s), timeout_s)
-
-    def regions(self, memory: str, timeout_s: float) -> list[str]:
-        return self._ask(lambda left_s: self._transport.regions(memory, left_s), timeout_s)
 
     def close(self) -> None:
         self._waits.close(_end_waits)

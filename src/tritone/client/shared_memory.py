@@ -8,7 +8,7 @@ closed. Where it has no room for a tensor, the tensor travels with the message; 
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from tritone.client.device_array import DeviceArray
 from tritone.client.endpoint import Endpoint
 from tritone.client.regions import PREFIX, Region, Room, check_memory, is_abandoned, open_region
-from tritone.client.transport import Call, Placement, Transport
+from tritone.client.transport import AroundTransport, Call, Placement, Transport
 from tritone.errors import OperatorError, RegionLostError, ServerUnreachableError, TritoneError
 
 Answer = TypeVar("Answer")
@@ -29,7 +29,7 @@ GOODBYE_S = 2.0
 LOG = logging.getLogger(__name__)
 
 
-class SharedMemoryTransport:
+class SharedMemoryTransport(AroundTransport):
     """A transport for a server on this machine; see `Transport`. Thread-safe.
 
     Args:
@@ -39,7 +39,7 @@ class SharedMemoryTransport:
     """
 
     def __init__(self, transport: Transport, endpoint: Endpoint, memory: str, size: int = DEFAULT_BYTES) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._endpoint = endpoint
         self._memory = check_memory(memory)
         self._size = size
@@ -84,33 +84,6 @@ class SharedMemoryTransport:
             raise
         pending.add_done_callback(lambda done: self._finish(done, placed))
         return pending
-
-    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
-        return self._transport.answers(call)  # its tensors would have to lie there until the last one
-
-    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
-        return self._transport.statistics(model, timeout_s)
-
-    def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        return self._transport.model_index(timeout_s)
-
-    def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
-        return self._transport.model_config(model, timeout_s)
-
-    def load(self, model: str, timeout_s: float) -> None:
-        self._transport.load(model, timeout_s)
-
-    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
-        self._transport.unload(model, stages, timeout_s)
-
-    def register(self, region: Region, timeout_s: float) -> None:
-        self._transport.register(region, timeout_s)
-
-    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
-        self._transport.unregister(region, memory, timeout_s)
-
-    def regions(self, memory: str, timeout_s: float) -> list[str]:
-        return self._transport.regions(memory, timeout_s)
 
     def close(self) -> None:
         with self._registering:

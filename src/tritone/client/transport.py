@@ -1,6 +1,6 @@
 """What both protocols offer the client: inference as a future, statistics, configuration and states of models."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -154,6 +154,44 @@ class Transport(Protocol):
     def close(self) -> None:
         """Give up what is in flight and free connections and threads."""
         ...
+
+
+class AroundTransport:
+    """A transport around another one, which it asks everything but for inference."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def _ask(self, ask: Callable[[float], Answer], timeout_s: float) -> Answer:
+        """The answer of the transport inside to a question about models or memory within so many seconds."""
+        return ask(timeout_s)
+
+    def answers(self, call: Call[Answer]) -> Iterator[Answer]:
+        return self._transport.answers(call)  # once some are read, the others cannot be asked for alone
+
+    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
+        return self._ask(lambda left_s: self._transport.statistics(model, left_s), timeout_s)
+
+    def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
+        return self._ask(self._transport.model_index, timeout_s)
+
+    def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
+        return self._ask(lambda left_s: self._transport.model_config(model, left_s), timeout_s)
+
+    def load(self, model: str, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.load(model, left_s), timeout_s)
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.unload(model, stages, left_s), timeout_s)
+
+    def register(self, region: "Region", timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.register(region, left_s), timeout_s)
+
+    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.unregister(region, memory, left_s), timeout_s)
+
+    def regions(self, memory: str, timeout_s: float) -> list[str]:
+        return self._ask(lambda left_s: self._transport.regions(memory, left_s), timeout_s)
 
 
 def connect(endpoint: Endpoint) -> Transport:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import soundfile
 
 from tritone.activity import SpeechSegment
-from tritone.audio.encode import write_audio
 from tritone.audio.waveform import Waveform
 from tritone.formats.rttm import Turn
 
@@ -132,6 +132,18 @@ def write_joined(
     joining = _Joining(sample_rate, options or JoinOptions(), noise)
     write_audio(path, joining.blocks(parts), sample_rate)
     return joining.result()
+
+
+def write_audio(path: Path, blocks: Iterable[Waveform], sample_rate: int) -> None:
+    """Write blocks of a mono waveform as they come to a 16-bit file, whose suffix (.flac, .wav) names its format.
+
+    Args:
+        blocks: each (samples,) float32; what is beyond [-1, 1] is clipped.
+        sample_rate: in Hz.
+    """
+    with soundfile.SoundFile(path, "w", samplerate=sample_rate, channels=1, subtype="PCM_16") as file:
+        for block in blocks:
+            file.write(block)
 
 
 def speech_of(samples: Waveform, sample_rate: int) -> list[tuple[int, int]]:

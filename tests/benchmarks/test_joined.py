@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.joined import Joined, JoinOptions, Part, Placed, join, speech_of, write_joined
 
 from tritone.activity import SpeechSegment
 from tritone.audio.files import read_audio
-from tritone.corpus.joined import Joined, JoinOptions, Part, Placed, join, speech_of, write_joined
 from tritone.formats.rttm import Turn
 
 RATE = 16000
