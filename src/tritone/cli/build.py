@@ -87,10 +87,10 @@ def build(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
     ] = False,
-    check: Annotated[
+    trial: Annotated[
         bool | None,
         typer.Option(
-            "--check/--no-check",
+            "--trial/--no-trial",
             help="Load the models in a Triton before they are put into the repository. Default: generic models, if "
             "there is a tritonserver here.",
         ),
@@ -128,7 +128,7 @@ def build(
             force=force,
             measure=True,
             overcommit=overcommit,
-            check=partial(try_models, check=check),
+            check=partial(try_models, trial=trial),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -153,20 +153,20 @@ def build(
     typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
 
 
-def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None, every: bool = False) -> None:
-    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own.
+def try_models(folder: Path, models: Sequence[ModelFolder], *, trial: bool | None, every: bool = False) -> None:
+    """Load models as `--trial` says; without it only generic ones, whose configurations are their users' own.
 
     Args:
         every: load the others too, since generic ones need them.
     """
-    chosen = models if check or every else [model for model in models if model.mode == GENERIC]
-    if check is False or not chosen:
+    chosen = models if trial or every else [model for model in models if model.mode == GENERIC]
+    if trial is False or not chosen:
         return
-    if check is None:
+    if trial is None:
         try:
             find_installation()
         except ServerSetupError:
-            typer.echo("note: not loaded for a check, since there is no tritonserver here; --check wants one", err=True)
+            typer.echo("note: not loaded for a check, since there is no tritonserver here; --trial wants one", err=True)
             return
     typer.echo(f"loading {', '.join(model.name for model in chosen)} in a Triton, for a check ...", err=True)
     for note in try_to_load(folder, chosen):

@@ -158,14 +158,14 @@ def gc(
 def rollback(
     storage: Stored,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
-    to: Annotated[
+    to_version: Annotated[
         int | None, typer.Option(min=1, help="The version; by default the one before that is served.")
     ] = None,
 ) -> None:
     """Serve an earlier version of a model again, with the configuration that it had."""
     from tritone.repository.push import rollback as go_back
 
-    typer.echo(f"{model}\t{go_back(_store(storage), model, to=to)}\tserved")
+    typer.echo(f"{model}\t{go_back(_store(storage), model, to=to_version)}\tserved")
 
 
 def _store(storage: str) -> "Store":

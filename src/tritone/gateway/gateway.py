@@ -43,7 +43,7 @@ class Gateway:
         self.callers = Callers(options.keys)
         self.metrics = Metrics()
         self.traces = Traces(options.traces)
-        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_s)
+        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
         self.state: State = "serving"
 

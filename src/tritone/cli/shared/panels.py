@@ -41,13 +41,13 @@ PANELS = {
         "--alias",
     ),
     "Load": (
-        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
+        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",
         "--percentile", "--max-wer", "--batching", "--where", "--vary", "--build",
     ),
     "Search": (
         "--search", "--beam", "--nbest", "--ctc-weight", "--reverse-weight", "--lm", "--lm-unit", "--lm-weight",
         "--hotwords", "--hotwords-file", "--word-bonus", "--blank-penalty", "--temperature", "--max-symbols",
-        "--max-states", "--max-contexts", "build --timestamps",
+        "--max-states", "--max-contexts", "--detail-times",
     ),
     "Streams": (
         "--realtime", "--reconnect", "--chunk-ms", "--chunk-size", "--left-chunks", "--left-context",
@@ -66,7 +66,7 @@ PANELS = {
         "--embed-window-s", "--embed-shift-s",
     ),
     "Speech": (
-        "segments --threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
+        "--speech-threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
         "--max-segment-s",
     ),
     "Scores": (
@@ -90,7 +90,7 @@ PANELS = {
     "Limits": (
         "gateway --max-body-mb", "--max-message-kb", "gateway --max-audio-s", "--max-stream-s",
         "gateway --max-streams", "--max-requests", "--request-s", "--body-grace-s", "--body-kb-s", "--max-uploads",
-        "--triton-s", "--second-pass-s", "--idle-s",
+        "--triton-timeout-s", "--second-pass-s", "--idle-s",
     ),
     "An ensemble of stages": ("build --layout", "--stage", "--acoustic", "--tensors"),
     "The exported graphs": (
