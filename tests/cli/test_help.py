@@ -87,14 +87,14 @@ SEVERAL_TEXTS = {
     "one setting as it is stored, built, served, or used in process, each with a default of its own": {
         "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
         "--chunk-size": 5, "--left-chunks": 4, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
-        "--lm": 2, "--max-streams": 2, "--decoding": 2, "--trial": 2, "--no-trial": 2,
+        "--lm": 2, "--max-streams": 2, "--trial": 2, "--no-trial": 2,
     },
     "one setting of Triton, also as values that a sweep tries": {
         "--instances": 3, "--max-batch-size": 4, "--queue-delay-ms": 3, "--queue-limit": 2,
     },
     "a server: asked, measured or started": {
         "--url": 4, "--protocol": 3, "--concurrency": 3, "--timeout-s": 3, "--pcm": 2, "--metrics-url": 3,
-        "--metrics-port": 2, "--drain-s": 2, "--server": 2, "--tls-certificate": 2, "--seed": 2,
+        "--metrics-port": 2, "--drain-s": 2, "--server": 2, "--tls-certificate": 2, "--seed": 3,
     },
     "audio in chunks, and what is done with it": {"--streaming": 7, "--realtime": 2, "--chunk-ms": 5},
     "the same, for the WER of a load test": {"--case": 2, "--punctuation": 2, "--units": 2},

@@ -1,10 +1,12 @@
 """`tritone build`: bundles to a Triton model repository."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,7 @@ from tritone.backend.settings import GENERIC
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.errors import ServerSetupError
 from tritone.pipelines.kinds import compile_search
+from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
@@ -27,7 +30,7 @@ from tritone.server.trial import try_to_load
 from tritone.storage import open_store, parse
 
 
-@takes_option_classes()
+@takes_option_classes(leave_out=("decoding",))
 def build(
     context: typer.Context,
     *,
@@ -45,6 +48,7 @@ def build(
         typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     options: ModelOptions,
+    decoding: Annotated[dict[str, Any], DecodingOptions],
     serving: ServingOptions,
     platform: Annotated[
         Platform,
@@ -106,6 +110,7 @@ def build(
         store = open_store(address)
         output = Path(context.with_resource(TemporaryDirectory(prefix="tritone-build-")), "repository")
     try:
+        options = replace(options, decoding=json.dumps(decoding) if decoding else "")
         stages = ensemble_options(
             bundles,
             options,

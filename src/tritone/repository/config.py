@@ -5,6 +5,7 @@
 A misspelt field fails where it is written, and Triton reads exactly what was meant.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,11 +18,11 @@ from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelPara
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
-from tritone.options.fields import option
+from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
-from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
+from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
 from tritone.search.options import SearchOptions
@@ -99,7 +100,7 @@ class ModelOptions(ModelParameters):
         "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
     )
     decoding: str = option(
-        "", 'Whisper: how to transcribe where a request asks for nothing else, as JSON: {"language": "de", "beam": 5}.'
+        "", "Whisper: other than the usual options of `DecodingOptions` where a request asks for nothing else, as JSON."
     )
     max_streams: int = option(
         AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
@@ -173,6 +174,13 @@ class ModelOptions(ModelParameters):
         """The longest audio of one request, in seconds; the usual where nothing else was said."""
         return MAX_AUDIO_S if self.max_audio_s is None else self.max_audio_s
 
+    @property
+    def whisper_decoding(self) -> str:
+        """How a Whisper model transcribes: `decoding`, and what was said of a search that means the same to it."""
+        usual = described(SearchParameters)
+        said = {name: getattr(self, name) for name in OF_ANY_SEARCH if getattr(self, name) != usual[name].default}
+        return json.dumps(with_search(json.loads(self.decoding or "{}"), said))
+
     def queued_s(self, sample_rate: int) -> float:
         """Seconds of audio that may wait or be in work."""
         held = QUEUE_BYTES[self.device] / (sample_rate * BYTES_PER_SAMPLE * COPIES)
@@ -243,7 +251,7 @@ def settings_of(
         threads=options.threads,
         runtime=options.runtime,
         compile=options.compile,
-        decoding=options.decoding or ("{}" if kind.options is DecodingOptions else ""),
+        decoding=options.whisper_decoding if kind.options is DecodingOptions else "",
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,

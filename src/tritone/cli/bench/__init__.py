@@ -45,7 +45,7 @@ app = App()
 
 
 @app.callback(invoke_without_command=True)
-@takes_option_classes(leave_out=("retries", "hotwords", "timestamps"))  # every failure is counted
+@takes_option_classes(leave_out=("retries", "hotwords", "detail_times"))  # every failure is counted
 def bench(
     context: typer.Context,
     *,

@@ -17,6 +17,12 @@ def _search_flags(parameters: str) -> list[str]:
     return parameters_as_flags(parameters)
 
 
+def _decoding_flags(text: str) -> list[str]:
+    from tritone.cli.shared.search_options import decoding_as_flags
+
+    return decoding_as_flags(text)
+
+
 _TRIAL = {"--check": "--trial", "--no-check": "--no-trial"}
 _LOAD = {"--window-s": "--measure-s", "--max-streams": "--max-load"}
 _GRAPHS = ("export onnx", "export torch-export", "export torchscript", "export tensorrt")
@@ -29,6 +35,7 @@ RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
         "--version": "--model-version",
         "--timestamps": "--detail-times",
         "--no-timestamps": "--no-detail-times",
+        "--decoding": _decoding_flags,
         **_TRIAL,
     },
     "ensemble": _TRIAL,
@@ -37,7 +44,7 @@ RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
     "models unload": {"--stages": "--with-stages"},
     "repo rollback": {"--to": "--to-version"},
     "drain": {"--url": "--metrics-url"},
-    "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
+    "transcribe": {"--bundle": "--model", "--resume": "--reconnect", "--decoding": _decoding_flags},
     "embed": {"--bundle": "--model", "--output-directory": "--output"},
     **{path: {"--bundle": "--model"} for path in ("diarize", "enroll", "identify", "demo")},
     "segments": {"--bundle": "--model", "--threshold": "--speech-threshold"},
