@@ -30,7 +30,7 @@ from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
@@ -239,16 +239,16 @@ def test_a_gateway_without_triton_says_so_when_it_starts(caplog: pytest.LogCaptu
 def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
     busy = ServerBusyError("grpc://10.0.0.7:8001: model 'a': Exceeds maximum queue size")
     busy.retry_after_s = 0.3
-    answer = told(busy)
+    answer = answer_to(busy)
     assert (answer.status, answer.code, answer.headers) == (
         503,
         "overloaded",
         {"retry-after": "1", "retry-after-ms": "300"},
     )
     assert "10.0.0.7" not in answer.message
-    assert told(AudioError("the audio data: not audio")).message == "the audio data: not audio"
-    assert "secret" not in told(OperatorError("a secret")).message
-    assert told(GatewayRefusal(429, "too many", 2.0)).code == "rate_limited"
+    assert answer_to(AudioError("the audio data: not audio")).message == "the audio data: not audio"
+    assert "secret" not in answer_to(OperatorError("a secret")).message
+    assert answer_to(GatewayRefusal(429, "too many", 2.0)).code == "rate_limited"
 
 
 def test_requests_are_logged_and_counted_without_keys_or_bodies(

@@ -76,8 +76,8 @@ def test_a_long_recording_is_transcribed_in_parts_with_times_of_the_whole(gatewa
     assert len(found) > 1
     assert " ".join(part.text for part in found) == whole.text
     with pytest.raises(GatewayRefusal, match="1000 s of audio an hour"):
-        caller.heard(1000 - 2 * whole.audio_s + 1)
-    caller.heard(1000 - 2 * whole.audio_s - 1)
+        caller.count_audio(1000 - 2 * whole.audio_s + 1)
+    caller.count_audio(1000 - 2 * whole.audio_s - 1)
 
 
 def test_models_are_those_that_write_text(gateway: Any, run: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_length_that_a_header_claims_is_refused_before_any_work(
 ) -> None:
     speech = gateway.gateway.speech
     heard: list[float] = []
-    monkeypatch.setattr(speech, "heard", lambda audio_s, *_: heard.append(audio_s))
+    monkeypatch.setattr(speech, "count_audio", lambda audio_s, *_: heard.append(audio_s))
     file = io.BytesIO()
     soundfile.write(file, np.zeros(20 * SAMPLE_RATE, np.int16), SAMPLE_RATE, format="FLAC")
     flac = bytearray(file.getvalue())

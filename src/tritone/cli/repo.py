@@ -130,8 +130,10 @@ def diff(
         typer.echo(f"{SIGNS[each.side]} {each.name}")
     count = Counter(each.side for each in found)
     if found:
-        told = f"{count['both']} files differ, {count['left']} on the left alone, {count['right']} on the right alone"
-        typer.echo(told, err=True)
+        summary = (
+            f"{count['both']} files differ, {count['left']} on the left alone, {count['right']} on the right alone"
+        )
+        typer.echo(summary, err=True)
         raise typer.Exit(1)
 
 

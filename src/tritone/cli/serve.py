@@ -274,13 +274,13 @@ def _front(
 
 def _doors(options: ServerOptions) -> str:
     opened = options.open_doors
-    told = (
+    note = (
         f"Open to everybody: inference, metadata, statistics, health, metrics{''.join(f', {each}' for each in opened)}."
     )
     closed = [each for each in DOORS if each not in opened]
     if closed:
-        told += f" With the key in {key_file(options.grpc_port)}: {', '.join(closed)}."
-    return told
+        note += f" With the key in {key_file(options.grpc_port)}: {', '.join(closed)}."
+    return note
 
 
 def _why(code: int) -> str:

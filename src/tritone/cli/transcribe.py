@@ -123,8 +123,8 @@ def transcribe(
         raise typer.BadParameter(str(error)) from error
     # Of Whisper models; what others have of words is there anyway.
     timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
-    told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
-    if format != "text" and (unused := [name for name, value in told if value]):
+    of_text = (("--json", json), ("--timestamps", timestamps), ("--details", details))
+    if format != "text" and (unused := [name for name, value in of_text if value]):
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
     if json and output is not None:
         raise typer.BadParameter("--json prints lines; with --output there is --format json")

@@ -71,9 +71,9 @@ class Caller:
         """Hold one of the caller's live streams; raises `GatewayRefusal` if it has none left."""
         return self.account.streaming()
 
-    def heard(self, audio_s: float) -> None:
+    def count_audio(self, audio_s: float) -> None:
         """Count audio, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
-        self.account.heard(audio_s)
+        self.account.count_audio(audio_s)
 
 
 class Callers:

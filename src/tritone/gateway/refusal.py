@@ -106,7 +106,7 @@ def decoders() -> Iterator[None]:
         raise GatewayRefusal(415, message) from error
 
 
-def told(error: BaseException) -> ErrorAnswer:
+def answer_to(error: BaseException) -> ErrorAnswer:
     """The answer about an error, which the log and the metrics of the request at hand have, too.
 
     Errors that are no mistake of the client are written to the log with what the client is not told.

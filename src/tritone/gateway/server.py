@@ -52,7 +52,7 @@ class GatewayServer:
 
     Args:
         doors: those to open, by name; None takes all there are.
-        told: called when it listens.
+        on_started: called when it listens.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class GatewayServer:
         options: GatewayOptions,
         *,
         doors: dict[str, ModuleType] | None = None,
-        told: Callable[["GatewayServer"], None] = lambda server: None,
+        on_started: Callable[["GatewayServer"], None] = lambda server: None,
     ) -> None:
         self.options = options
         self.ports: dict[str, int] = {}
         self.gateway = Gateway(options)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._doors = all_doors() if doors is None else doors
-        self._told = told
+        self._on_started = on_started
         self._ending: asyncio.Event | None = None
         self._at_once = False
 
@@ -99,7 +99,7 @@ class GatewayServer:
         """Serve in a thread while the block runs; ends at once."""
         listening = threading.Event()
         failed: list[BaseException] = []
-        earlier = self._told
+        earlier = self._on_started
 
         def started(server: GatewayServer) -> None:
             earlier(server)
@@ -113,7 +113,7 @@ class GatewayServer:
             finally:
                 listening.set()
 
-        self._told = started
+        self._on_started = started
         thread = threading.Thread(target=work, name="tritone-gateway")
         thread.start()
         try:
@@ -174,7 +174,7 @@ class GatewayServer:
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._end, False)
-            self._told(self)
+            self._on_started(self)
             await ending.wait()
             await self._drained()
         finally:

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
 from tritone.gateway.callers import Caller
-from tritone.gateway.refusal import ErrorAnswer, told
+from tritone.gateway.refusal import ErrorAnswer, answer_to
 from tritone.gateway.visits import VISIT, close_code
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         if error is None or isinstance(error, WebSocketDisconnect):
             code, reason = DONE, ""
         else:
-            answer = told(error)
+            answer = answer_to(error)
             code, reason = close_code(answer), answer.code
             if (visit := VISIT.get()) is not None:
                 visit.status, visit.code = answer.status, answer.code

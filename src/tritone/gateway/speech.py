@@ -230,9 +230,9 @@ class Speech:
             found = await speakers.labelled(found, audio)
         return tidy(found, ask.texts)
 
-    def heard(self, audio_s: float, model: str, caller: Caller) -> None:
+    def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
-        caller.heard(audio_s)
+        caller.count_audio(audio_s)
         self._metrics.audio(caller.door, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:

@@ -15,7 +15,7 @@ import anyio
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT, Visit
 from tritone.net.http_server import is_lost, when_lost
 from tritone.net.upload import Upload
@@ -80,7 +80,7 @@ class Visits:
                 else:
                     await self._socket(scope, receive, sending)
         except Exception as error:
-            answer = told(error)
+            answer = answer_to(error)
             visit.status = answer.status
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
                 response = visit.wording(error, answer) if visit.wording else error_response(answer)
@@ -157,21 +157,21 @@ class Visits:
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Close a connection on which nothing has come for too long."""
-        idle_s, heard = self._limits.idle_s, time.monotonic()
+        idle_s, received_at = self._limits.idle_s, time.monotonic()
         loop = asyncio.get_running_loop()
         closing: list[asyncio.Task[None]] = []
 
         async def listening() -> Message:
-            nonlocal heard
+            nonlocal received_at
             message = await receive()
-            heard = time.monotonic()
+            received_at = time.monotonic()
             return message
 
         timer: asyncio.TimerHandle | None = None
 
         def look() -> None:
             nonlocal timer
-            left_s = heard + idle_s - time.monotonic()
+            left_s = received_at + idle_s - time.monotonic()
             if left_s > 0:
                 timer = loop.call_later(left_s, look)
                 return

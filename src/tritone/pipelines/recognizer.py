@@ -206,7 +206,7 @@ class Recognizer:
             only: TranscriptResult = replace(found, value=Transcript(found.value.text, segments=found.value.segments))
             return only
 
-        def heard(detector: Detector, samples: Waveform) -> SpeechActivity:
+        def detected(detector: Detector, samples: Waveform) -> SpeechActivity:
             return detector.detect(samples, sample_rate=rate).get()
 
         detector, rate = self._detector, self.sample_rate
@@ -214,7 +214,7 @@ class Recognizer:
             rate,
             lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
             details=details,
-            activity=lambda: None if detector is None else partial(BlockActivity, partial(heard, detector), rate),
+            activity=lambda: None if detector is None else partial(BlockActivity, partial(detected, detector), rate),
         )
         results = self._sources.each(
             inputs,

@@ -475,10 +475,10 @@ class _Relay:
         passage = self._waiting.popleft() if self._waiting else None
         assert not isinstance(passage, bytes)
         if failed:
-            told = pb.ModelStreamInferResponse.FromString(response)
-            text = outward(told.error_message)
-            told.error_message = text if passage is None else passage.told(text)
-            response = _bytes(told)
+            error = pb.ModelStreamInferResponse.FromString(response)
+            text = outward(error.error_message)
+            error.error_message = text if passage is None else passage.in_client_terms(text)
+            response = _bytes(error)
         if passage is None or not passage.over:
             self._gate.outcomes["grpc", "cancelled" if self._gone else "failed" if failed else "ok"] += 1
             if passage is not None:
@@ -515,7 +515,7 @@ class _UpstreamError(Exception):
         busy = self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
         if self.code is grpc.StatusCode.UNAVAILABLE and CONNECTION.search(details):
             details = "the server does not answer now; it may be restarting. Try again."
-        super().__init__(outward(details if passage is None else passage.told(details)))
+        super().__init__(outward(details if passage is None else passage.in_client_terms(details)))
         self.hints = retry_hints((hinted_s(details) or options.retry_after_s) if busy else None)
 
 

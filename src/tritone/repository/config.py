@@ -139,11 +139,15 @@ class ModelOptions(ModelParameters):
         """Take device and GPUs from `instances`, where they say where they are."""
         if not isinstance(self.instances, str):
             return
-        told = Instances.parse(self.instances, Instances(1, self.device, self.gpus))
-        if (self.gpus and self.gpus != told.all_gpus) or (self.device == "gpu" and told.device == "cpu"):
+        values = Instances.parse(self.instances, Instances(1, self.device, self.gpus))
+        if (self.gpus and self.gpus != values.all_gpus) or (self.device == "gpu" and values.device == "cpu"):
             place = f"gpus {','.join(map(str, self.gpus))}" if self.gpus else f"device {self.device}"
             raise ValueError(f"instances {self.instances} and {place} are of different places; give one of them")
-        found = {"instances": str(told) if told.others else told.count, "device": told.device, "gpus": told.all_gpus}
+        found = {
+            "instances": str(values) if values.others else values.count,
+            "device": values.device,
+            "gpus": values.all_gpus,
+        }
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
@@ -178,8 +182,8 @@ class ModelOptions(ModelParameters):
     def whisper_decoding(self) -> str:
         """How a Whisper model transcribes: `decoding`, and what was said of a search that means the same to it."""
         usual = described(SearchParameters)
-        said = {name: getattr(self, name) for name in OF_ANY_SEARCH if getattr(self, name) != usual[name].default}
-        return json.dumps(with_search(json.loads(self.decoding or "{}"), said))
+        of_search = {name: getattr(self, name) for name in OF_ANY_SEARCH if getattr(self, name) != usual[name].default}
+        return json.dumps(with_search(json.loads(self.decoding or "{}"), of_search))
 
     def queued_s(self, sample_rate: int) -> float:
         """Seconds of audio that may wait or be in work."""
@@ -240,13 +244,13 @@ def settings_of(
     mode: Mode, options: ModelOptions, kind: Kind, *, sample_rate: int, files: Mapping[str, str] | None = None
 ) -> Settings:
     """The settings of a model of ours; arguments as of `model_config`."""
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if kind.options is not None and kind.options in PARTS:
-        told = {field.name: getattr(options, field.name) for field in fields(PARTS[kind.options][0])}
+        values = {field.name: getattr(options, field.name) for field in fields(PARTS[kind.options][0])}
     if mode == "offline":
-        told |= {name: None for name in OF_STREAMS if name in told}
+        values |= {name: None for name in OF_STREAMS if name in values}
     return Settings(
-        **told | dict(files or {}),
+        **values | dict(files or {}),
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
@@ -266,8 +270,8 @@ def parameters_of(settings: Settings, kind: Kind | None = None) -> dict[str, Any
     left_out = set()
     if kind is not None and kind.options is not SearchOptions:
         left_out = {field.name for field in fields(SearchParameters)}
-    told = settings.to_parameters()
-    return {key: pb.ModelParameter(string_value=value) for key, value in told.items() if key not in left_out}
+    values = settings.to_parameters()
+    return {key: pb.ModelParameter(string_value=value) for key, value in values.items() if key not in left_out}
 
 
 def as_input(tensor: Tensor) -> Any:

@@ -86,14 +86,14 @@ def _options(
     def depth(found: tuple["Field[Any]", Any, Any]) -> int:
         return max(number for number, names in enumerate(bases) if found[0].name in names)
 
-    for each, hint, told in sorted(_fields(group, helps), key=depth):
+    for each, hint, help_text in sorted(_fields(group, helps), key=depth):
         if is_dataclass(hint):
-            yield from _options(hint, without, told)  # type: ignore[arg-type]
-        elif told is not None and _parameter_name(each) not in without:
-            yield each, hint, told
+            yield from _options(hint, without, help_text)  # type: ignore[arg-type]
+        elif help_text is not None and _parameter_name(each) not in without:
+            yield each, hint, help_text
 
 
-def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> inspect.Parameter:
+def _parameter(each: "Field[Any]", hint: Any, help_text: Any, *, as_given: bool) -> inspect.Parameter:
     default: Any = each.default
     if each.default_factory is not MISSING:
         default = each.default_factory()
@@ -108,9 +108,9 @@ def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> i
         if each.metadata.get("read"):
             hint = bool if bool in get_args(hint) else str
         hint, default = hint | None, None
-    if not isinstance(told, OptionInfo):
+    if not isinstance(help_text, OptionInfo):
         metavar = each.metadata.get("metavar")
-        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=told, metavar=metavar)]
+        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=help_text, metavar=metavar)]
     return inspect.Parameter(_parameter_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -118,10 +118,10 @@ def _made(
     group: type, given: Mapping[str, Any], without: frozenset[str], helps: Mapping[str, str] | None = None
 ) -> Any:
     values: dict[str, Any] = {}
-    for each, hint, told in _fields(group, helps):
+    for each, hint, help_text in _fields(group, helps):
         if is_dataclass(hint):
-            values[each.name] = _made(hint, given, without, told)  # type: ignore[arg-type]
-        elif told is not None and _parameter_name(each) not in without:
+            values[each.name] = _made(hint, given, without, help_text)  # type: ignore[arg-type]
+        elif help_text is not None and _parameter_name(each) not in without:
             value = given[_parameter_name(each)]
             if each.metadata.get("percent"):
                 value = value / 100
@@ -162,5 +162,5 @@ def _fields(group: type, helps: Mapping[str, str] | None) -> Iterator[tuple["Fie
     hints = get_type_hints(group, include_extras=True)
     for each in fields(group):
         hint = hints[each.name]
-        told = each.metadata.get("help") if helps is None else helps.get(each.name)
-        yield each, hint, next((one for one in get_args(hint) if isinstance(one, OptionInfo)), told)
+        help_text = each.metadata.get("help") if helps is None else helps.get(each.name)
+        yield each, hint, next((one for one in get_args(hint) if isinstance(one, OptionInfo)), help_text)

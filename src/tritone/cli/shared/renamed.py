@@ -76,7 +76,7 @@ def with_new_names(name: str, command: Any, words: Sequence[str]) -> list[str]:
 
 
 def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str], list[str]]]) -> Iterator[str]:
-    told: set[str] = set()  # once, of options that may be repeated
+    warned: set[str] = set()  # once, of options that may be repeated
     for word in words:
         if word == "--":  # what follows is for another program
             yield word
@@ -87,9 +87,9 @@ def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str],
         if new is None:
             yield word
         elif isinstance(new, str):
-            if name not in told:
+            if name not in warned:
                 _say(name, new)
-            told.add(name)
+            warned.add(name)
             yield f"{new}{equals}{value}"
         else:
             found = new(value if equals else next(words, ""))

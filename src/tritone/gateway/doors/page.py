@@ -26,7 +26,7 @@ from tritone.client import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.formats import write
 from tritone.gateway.doors.stream import read_start
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import as_json, read_json
 from tritone.transcript import Transcript
 
@@ -148,7 +148,7 @@ class _Parts(StreamingResponse):
                 yield as_json(part.to_dict()) + "\n"
                 part = await anext(parts, None)
         except Exception as error:
-            yield as_json(told(error).body) + "\n"
+            yield as_json(answer_to(error).body) + "\n"
 
 
 async def _written(gateway: "Gateway", request: Request) -> Response:

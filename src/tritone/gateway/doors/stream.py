@@ -104,7 +104,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
             while goes_on:
                 goes_on = await _take(await socket.receive(), socket, audio, live, start)
-            await socket.send({"type": "end", "audio_s": round(live.heard_s, 3)})
+            await socket.send({"type": "end", "audio_s": round(live.received_s, 3)})
 
 
 def read_start(fields: "Mapping[str, Any]", query: "Mapping[str, str]") -> Start:

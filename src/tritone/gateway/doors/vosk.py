@@ -155,7 +155,7 @@ class _Listening:
 
     async def accept(self, samples: Any) -> list[Event]:
         """As of `Live`."""
-        if self._live is None or self._live.heard_s > KEPT_S:
+        if self._live is None or self._live.received_s > KEPT_S:
             self._kept.clear()
         else:
             self._kept.append(samples)
@@ -169,8 +169,8 @@ class _Listening:
 
     def warning(self) -> Mapping[str, str]:
         """A field for the next message about phrases that are left out, once; none if there are none."""
-        told, self._warning = self._warning, ""
-        return {"warning": told} if told else {}
+        before_it, self._warning = self._warning, ""
+        return {"warning": before_it} if before_it else {}
 
     async def _opened(self) -> Live:
         model = await self._gateway.speech.live_model(self._config.model)
