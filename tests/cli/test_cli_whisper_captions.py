@@ -13,7 +13,7 @@ import tritone
 from families.whisper_models import random_model, speech, write_ctranslate2
 from tritone.cli.main import app
 from tritone.families.whisper.export import export_whisper
-from tritone.gateway.doors.openai.request import TranscriptionRequest
+from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 
 DECODING = ("--language=de", "--temperatures=0", "--no-speech-threshold=none", "--no-previous-text")

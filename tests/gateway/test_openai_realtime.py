@@ -22,8 +22,8 @@ from tritone.client.models import ModelInfo
 from tritone.errors import StreamLostError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.doors.openai.deltas import Deltas
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.openai.deltas import Deltas
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech

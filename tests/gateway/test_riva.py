@@ -25,8 +25,8 @@ from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.doors import riva as door
-from tritone.gateway.doors.riva import messages
+from tritone.gateway.protocols import riva as door
+from tritone.gateway.protocols.riva import messages
 from tritone.gateway.server import GatewayServer
 from tritone.net.limits import Tls
 

@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from tritone.gateway.doors import all_doors
 from tritone.gateway.gateway import Gateway
+from tritone.gateway.protocols import all_doors
 from tritone.gateway.refusal import CODES, ErrorAnswer, GatewayRefusal
 from tritone.gateway.visits import Visits, error_response
 

@@ -25,8 +25,8 @@ try:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from tritone.gateway.app import build_app, operators_app
-    from tritone.gateway.doors import all_doors
     from tritone.gateway.gateway import Gateway
+    from tritone.gateway.protocols import all_doors
     from tritone.net.http_server import HttpServer
     from tritone.net.websockets import ClientProtocol
 except ImportError as error:

@@ -19,14 +19,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tritone.errors import InputError, TritoneError
 from tritone.gateway.ask import Ask, Event, VadOptions
 from tritone.gateway.callers import Caller
-from tritone.gateway.doors.openai.answers import log_probs, usage
-from tritone.gateway.doors.openai.deltas import Deltas
-from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.doors.openai.events import item_events, new_id, read_audio, read_event, write_event
-from tritone.gateway.doors.openai.request import hotwords
-from tritone.gateway.doors.openai.session import Dialect, SessionConfig
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.openai.answers import log_probs, usage
+from tritone.gateway.protocols.openai.deltas import Deltas
+from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.protocols.openai.events import item_events, new_id, read_audio, read_event, write_event
+from tritone.gateway.protocols.openai.request import hotwords
+from tritone.gateway.protocols.openai.session import Dialect, SessionConfig
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT
 from tritone.gateway.visits import close_code

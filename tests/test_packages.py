@@ -126,7 +126,7 @@ def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_
     assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS, wire.SEGMENTS, wire.PROBABILITIES)
 
 
-def test_rooms_that_know_little_import_little() -> None:
+def test_packages_that_know_little_import_little() -> None:
     for modest in ("options", "runtime", "audio", "storage"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} <= {modest}
     assert {other for _, room, other in edges() if room == "search" and other in ROOMS} == {"search", "options"}

@@ -19,7 +19,7 @@ from tritone.audio.inputs import mono
 from tritone.audio.live import ContainerStream
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError, InputError
-from tritone.gateway.doors.riva.messages import ENCODINGS
+from tritone.gateway.protocols.riva.messages import ENCODINGS
 from tritone.gateway.refusal import decoders
 
 MAX_CHANNELS = 8

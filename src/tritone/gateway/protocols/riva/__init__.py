@@ -3,6 +3,6 @@
 server = await serve(gateway, "127.0.0.1:50051")   a grpc.aio server in the gateway's event loop; `await server.stop(1)`
 """
 
-from tritone.gateway.doors.riva.server import serve
+from tritone.gateway.protocols.riva.server import serve
 
 __all__ = ["serve"]

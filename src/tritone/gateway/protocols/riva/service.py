@@ -13,13 +13,13 @@ import grpc
 
 from tritone.errors import InputError
 from tritone.gateway.ask import Event
-from tritone.gateway.doors.riva import messages
-from tritone.gateway.doors.riva.audio import AudioFormat, StreamAudio, recording
-from tritone.gateway.doors.riva.calls import Calls, Context, headers_of
-from tritone.gateway.doors.riva.config import Asked, asked
-from tritone.gateway.doors.riva.messages import HEALTH, SERVICE, read
-from tritone.gateway.doors.riva.results import Results
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.riva import messages
+from tritone.gateway.protocols.riva.audio import AudioFormat, StreamAudio, recording
+from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
+from tritone.gateway.protocols.riva.config import Asked, asked
+from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, read
+from tritone.gateway.protocols.riva.results import Results
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.transcript import Transcript
 

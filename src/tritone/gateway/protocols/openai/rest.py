@@ -23,10 +23,10 @@ from starlette.types import Receive, Scope, Send
 from tritone.errors import TritoneError
 from tritone.formats import write
 from tritone.gateway.callers import Caller
-from tritone.gateway.doors.openai import answers
-from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.doors.openai.request import TranscriptionRequest
 from tritone.gateway.gateway import Gateway
+from tritone.gateway.protocols.openai import answers
+from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.transcript import Transcript, joined
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from tritone.errors import ServerSetupError
-from tritone.gateway.doors.riva.service import RivaService
+from tritone.gateway.protocols.riva.service import RivaService
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway

@@ -25,7 +25,7 @@ from starlette.routing import BaseRoute, Route
 from tritone.client import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.formats import write
-from tritone.gateway.doors.stream import read_start
+from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import as_json, read_json
 from tritone.transcript import Transcript
