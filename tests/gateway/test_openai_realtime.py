@@ -326,7 +326,7 @@ def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI, caplo
         assert (answer.type, answer.error.code) == ("error", "model_not_found")
         with pytest.raises(ConnectionClosed):
             connection.recv()
-    line = '"door": "openai-realtime", "method": "WEBSOCKET", "path": "/v1/realtime", "status": 404'
+    line = '"protocol": "openai-realtime", "method": "WEBSOCKET", "path": "/v1/realtime", "status": 404'
     while line not in caplog.text:
         time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""OpenAI's REST door through the official client, and the raw forms that it never sends."""
+"""OpenAI's REST protocol through the official client, and the raw forms that it never sends."""
 
 import asyncio
 import http.client

@@ -1,4 +1,4 @@
-"""What doors ask of Triton: recordings and live streams, through a real Triton of toy models."""
+"""What protocols ask of Triton: recordings and live streams, through a real Triton of toy models."""
 
 import asyncio
 import io
@@ -19,7 +19,7 @@ from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, VadOptions
 from tritone.texts import TextOptions
 
-CALLER = Caller(door="test")
+CALLER = Caller(protocol="test")
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 # Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
 ONE, NEO = "one", "neo"

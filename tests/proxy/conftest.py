@@ -1,4 +1,4 @@
-"""One Triton of toy models with locked doors, and proxies in front of it as tests need them."""
+"""One Triton of toy models with locked APIs, and proxies in front of it as tests need them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -55,11 +55,11 @@ def hash_of(key: str) -> str:
 class Caller:
     """Who asks, for one request or connection.
 
-    `door`: the protocol, for metrics. `headers`: what is sent on to Triton, such as those of a trace.
+    `protocol`: the protocol, for metrics. `headers`: what is sent on to Triton, such as those of a trace.
     """
 
     account: Account = field(default_factory=lambda: Account(ANYBODY))
-    door: str = ""
+    protocol: str = ""
     headers: dict[str, str] = field(default_factory=dict)
 
     @property

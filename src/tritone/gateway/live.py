@@ -138,8 +138,8 @@ class Live:
     async def late(self) -> bool:
         """Wait for a final text that a second model is writing; False at once if there is none.
 
-        It is for doors that send events while no audio comes, and may be awaited beside the other methods. Then `news`
-        has the event.
+        It is for protocols that send events while no audio comes, and may be awaited beside the other methods. Then
+        `news` has the event.
         """
         return self._second is not None and await self._second.late()
 

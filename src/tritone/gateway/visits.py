@@ -1,4 +1,4 @@
-"""What happens around every request and connection, whatever its door: limits, errors, metrics, log and trace.
+"""What happens around every request and connection, whatever its protocol: limits, errors, metrics, log and trace.
 
 It is ASGI middleware of its own, since it counts bodies as they come, and is around WebSockets, too. The log has
 neither audio nor text, and no query, which may have a key.
@@ -34,7 +34,7 @@ DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may h
 
 
 def error_response(answer: ErrorAnswer) -> JSONResponse:
-    """An error as the gateway's own doors word it."""
+    """An error as the gateway's own protocols word it."""
     return JSONResponse(answer.body, answer.status, headers=answer.headers)
 
 
@@ -190,16 +190,16 @@ def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: st
     """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
     failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
     outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
-    gateway.metrics.requests.labels(visit.door, outcome).inc()
+    gateway.metrics.requests.labels(visit.protocol, outcome).inc()
     if visit.refused:
-        gateway.metrics.refusals.labels(visit.door, visit.code).inc()
+        gateway.metrics.refusals.labels(visit.protocol, visit.code).inc()
     if timed:
-        gateway.metrics.seconds.labels(visit.door).observe(took_s)
+        gateway.metrics.seconds.labels(visit.protocol).observe(took_s)
     if ACCESS.isEnabledFor(logging.INFO):
         line = {
             "client": client,
             "caller": visit.name,
-            "door": visit.door,
+            "protocol": visit.protocol,
             "method": method,
             "path": path[:MAX_PATH],
             "status": visit.status,

@@ -1,7 +1,7 @@
-"""The doors: one module for each protocol, which speaks it and asks `Gateway.speech`; nothing else.
+"""The protocols: one module for each, which speaks it and asks `Gateway.speech`; nothing else.
 
-A door has `routes(gateway) -> list of Starlette's routes`, or `serve(gateway, address) -> a server` with a port of its
-own (`await server.stop(grace_s)`), or both. Every module in this folder is a door.
+A module has `routes(gateway) -> list of Starlette's routes`, or `serve(gateway, address) -> a server` with a port of
+its own (`await server.stop(grace_s)`), or both. Every module in this folder is one.
 """
 
 import pkgutil
@@ -9,6 +9,6 @@ from importlib import import_module
 from types import ModuleType
 
 
-def all_doors() -> dict[str, ModuleType]:
-    """The doors by name."""
+def all_protocols() -> dict[str, ModuleType]:
+    """The protocols by name."""
     return {each.name: import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)}

@@ -27,7 +27,7 @@ from tritone.transcript import Span, Transcript, joined
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-DOOR = "vosk"
+PROTOCOL = "vosk"
 DEFAULT_RATE = 8000  # Hz, as vosk-server has it where nobody says another
 UNKNOWN = "[unk]"  # in a list of phrases: other words are possible too, as they always are here
 KEPT_S = 2.0  # of audio that is heard again without phrases that no token writes
@@ -87,8 +87,8 @@ READERS: Mapping[str, Any] = {
 
 
 def routes(gateway: "Gateway", path: str = "/vosk") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, _complaint)]
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

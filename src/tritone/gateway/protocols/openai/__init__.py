@@ -1,4 +1,4 @@
-"""The doors of OpenAI's clients: REST for recordings, Realtime for live streams."""
+"""The protocols of OpenAI's clients: REST for recordings, Realtime for live streams."""
 
 from starlette.routing import BaseRoute
 

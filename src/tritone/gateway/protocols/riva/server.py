@@ -1,4 +1,4 @@
-"""Where the door for Riva's clients listens."""
+"""Where the protocol for Riva's clients listens."""
 
 from typing import TYPE_CHECKING, Any
 

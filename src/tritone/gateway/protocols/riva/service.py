@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tritone.gateway.callers import Caller
     from tritone.gateway.gateway import Gateway
 
-DOOR = "riva"
+PROTOCOL = "riva"
 COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
 STABLE = 1.0  # of a partial result that nothing follows
 WATCH_S = 5.0  # between two looks at the health, for those who watch it
@@ -141,7 +141,7 @@ class RivaService(grpc.GenericRpcHandler):
         return _bytes(messages.HealthCheckResponse(status=status))
 
     async def _admit(self, context: Context) -> "Caller":
-        return await self._gateway.admit(headers_of(context), {}, door=DOOR)
+        return await self._gateway.admit(headers_of(context), {}, protocol=PROTOCOL)
 
     async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
         limit = self._limits.request_s
