@@ -24,7 +24,7 @@ from benchmarks.voice_activity import RATE, recordings
 from tritone.activity import SpeechSegment
 from tritone.audio.waveform import Waveform
 from tritone.diarization import Diarizer, SpeakerOptions, score_turns, sum_errors
-from tritone.diarization.listening import ToldStream
+from tritone.diarization.listening import GivenSpeechStream
 from tritone.diarization.voices import Floats
 from tritone.formats.rttm import Turn
 from tritone.report.stamp import Stamp
@@ -117,7 +117,7 @@ def turns_of(each: Meeting, embed: Cached, speech: Sequence[SpeechSegment], meth
         num_speakers=each.people if number == "given" else None,
         method="spectral" if method == "spectral" else "agglomerative",
     )
-    diarizer = Diarizer(embed, sample_rate=RATE, listen=lambda: ToldStream(speech, RATE), options=options)
+    diarizer = Diarizer(embed, sample_rate=RATE, listen=lambda: GivenSpeechStream(speech, RATE), options=options)
     if method == "stream":
         return list(diarizer.play(each.samples))
     return list(diarizer.diarize(each.samples, speech=speech).turns)

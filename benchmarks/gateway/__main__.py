@@ -37,8 +37,8 @@ FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 OUTPUT = ROOT / "docs" / "performance" / "gateway.json"
 TITLE = "What the gateway costs"
 INTRODUCTION = """\
-Latencies of chunks of live streams through the gateway's WebSocket and by gRPC directly, and of files through its REST
-door and by gRPC, in turn, with a model that does nothing: what is left is the gateway, the transports and Triton. The
+Latencies of chunks of live streams through the gateway's WebSocket and by gRPC directly, and of files through REST
+and by gRPC, in turn, with a model that does nothing: what is left is the gateway, the transports and Triton. The
 gateway has one core for itself. "others %" is how much of the cores foreign processes took during a round: above a few
 percent a figure is only indicative. Written by `python -m benchmarks.gateway`; raw rows are in
 [gateway.json](gateway.json)."""

@@ -233,7 +233,7 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--streaming", "--batch-size", "2"], "--batch-size is for whole utterances"),
         (["--url", "x", "--ramp"], "--ramp needs --latency-limit-ms"),
         (["--url", "x", "--ramp", "--latency-limit-ms", "5", "--seconds", "1,2"], "one kind of audio"),
-        (["--url", "x", "--max-streams", "5"], "--max-streams goes with --ramp"),
+        (["--url", "x", "--max-load", "5"], "--max-load goes with --ramp"),
         (["--url", "x", "--latency-limit-ms", "-1"], "must be above 0 ms"),
         (["--url", "x", "--seconds", "0"], "a length must be above 0"),
         (["--url", "x", "--lengths", "gamma:1,2"], "unknown distribution 'gamma'"),

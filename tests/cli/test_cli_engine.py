@@ -29,7 +29,7 @@ from tritone.tensorrt import library
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.bundled import build_engines
 from tritone.tensorrt.profile import Profile
-from tritone.tensorrt.single import read_told
+from tritone.tensorrt.single import read_description
 
 SIZES = ("--min", "1x1s", "--opt", "2x2s", "--max", "4x5s", "--level", "0")
 PLANS = {"encoder.plan", "streaming_encoder.plan", "decoder.plan"}
@@ -286,7 +286,7 @@ def test_an_onnx_file_becomes_a_plan_and_the_line_of_trtexec_is_shown(tmp_path: 
     line = f"trtexec --onnx={graph} --saveEngine={plan} --stronglyTyped --noTF32 --skipInference"
     assert line in result.stderr
     assert "--minShapes=image:1x3x16x16 --optShapes=image:2x3x16x16 --maxShapes=image:4x3x16x16" in result.stderr
-    stamp, tensors = read_told(plan)
+    stamp, tensors = read_description(plan)
     assert stamp.profiles == ("1x3x16x16 image:2x3x16x16 4x3x16x16",)
     assert tensors["inputs"] == {"image": ("FLOAT", [None, 3, 16, 16])}
     assert tensors["outputs"] == {"scores": ("FLOAT", [None, 4])}
@@ -355,7 +355,7 @@ def test_a_plan_becomes_a_bundle_with_the_tensors_and_rows_that_it_was_built_for
     assert [(each.name, each.dims) for each in generic.outputs] == [("scores", (4,))]
     assert generic.max_batch_size == 4
     [artifact] = bundle.manifest.artifacts
-    assert artifact.engine == read_told(plan)[0]
+    assert artifact.engine == read_description(plan)[0]
     many = run("export", "tensorrt", plan, "--output", tmp_path / "no", "--max-batch-size", "5")
     assert many.exit_code == 1
     assert "takes up to 4 rows" in many.stderr

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_file_becomes_an_ensemble_and_its_steps(folder: Path) -> None:
     repository = folder / "repository"
-    result = run("ensemble", folder / "spec.yaml", "--output", repository, "--no-check")
+    result = run("ensemble", folder / "spec.yaml", "--output", repository, "--no-trial")
     assert result.exit_code == 0, result.stderr
     names = ["mean-length", "mean-length-pool", "mean-length-scale", "mean-length-tokenizer"]
     assert [line.split("\t")[:2] for line in sorted(result.stdout.splitlines())] == [[n, "generic"] for n in names]
@@ -44,11 +44,11 @@ def test_a_file_becomes_an_ensemble_and_its_steps(folder: Path) -> None:
 
 def test_steps_that_an_ensemble_no_longer_has_are_removed(folder: Path) -> None:
     repository = folder / "repository"
-    run("ensemble", folder / "spec.yaml", "--output", repository, "--no-check")
+    run("ensemble", folder / "spec.yaml", "--output", repository, "--no-trial")
     (folder / "spec.yaml").write_text(
         SPEC.replace("pool", "mean").replace("steps:mean", "steps:pool"), encoding="utf-8"
     )
-    assert run("ensemble", folder / "spec.yaml", "--output", repository, "--no-check").exit_code == 0
+    assert run("ensemble", folder / "spec.yaml", "--output", repository, "--no-trial").exit_code == 0
     assert sorted(path.name for path in repository.iterdir()) == [
         *("mean-length", "mean-length-mean", "mean-length-scale", "mean-length-tokenizer")
     ]
@@ -85,16 +85,16 @@ def test_a_function_becomes_a_bundle(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_a_function_is_built_only_where_it_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     run("export", "python", "steps:upper", "--output", "upper")
-    result = run("build", "upper", "--output", "repository", "--no-check")
+    result = run("build", "upper", "--output", "repository", "--no-trial")
     assert result.exit_code == 1
     assert "functions of Python run only where they are asked for: runtime python" in result.stderr
-    assert run("build", "upper", "--output", "repository", "--no-check", "--runtime", "python").exit_code == 0
+    assert run("build", "upper", "--output", "repository", "--no-trial", "--runtime", "python").exit_code == 0
 
 
 def test_many_answers_cannot_be_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     run("export", "python", "steps:spell", "--output", "spell")
-    result = run("build", "spell", "--output", "repository", "--no-check", "--runtime", "python", "--response-cache")
+    result = run("build", "spell", "--output", "repository", "--no-trial", "--runtime", "python", "--response-cache")
     assert result.exit_code == 2
     assert "answers a request many times, which Triton cannot cache" in result.stderr
 
@@ -102,7 +102,7 @@ def test_many_answers_cannot_be_cached(folder: Path, monkeypatch: pytest.MonkeyP
 def test_a_step_may_be_left_to_a_backend_of_triton(folder: Path) -> None:
     native = SPEC.replace("bundle: scaled", "bundle: scaled\n    platform: native\n    instances: 2")
     (folder / "spec.yaml").write_text(native, encoding="utf-8")
-    result = run("ensemble", folder / "spec.yaml", "--output", folder / "repository", "--no-check")
+    result = run("ensemble", folder / "spec.yaml", "--output", folder / "repository", "--no-trial")
     assert result.exit_code == 0, result.stderr
     config = from_text((folder / "repository" / "mean-length-scale" / "config.pbtxt").read_text(encoding="utf-8"))
     assert (config.platform, config.instance_group[0].count) == ("onnxruntime_onnx", 2)

@@ -15,7 +15,7 @@ from tritone.server import TritonServer
 
 CLIPS = [str(SHIPPED_CLIPS / f"clip-0{number}.flac") for number in (1, 2)]
 OPTIONS = {"threshold": 0.6, "min_silence_s": 0.5}
-FLAGS = ("--threshold", "0.6", "--min-silence-s", "0.5")
+FLAGS = ("--speech-threshold", "0.6", "--min-silence-s", "0.5")
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
@@ -119,7 +119,7 @@ def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--threshold", "3"), "threshold must be 0.01 to 1, got 3.0"),
+        (("--speech-threshold", "3"), "threshold must be 0.01 to 1, got 3.0"),
         (("--streaming", "--min-speech-s", "1"), "--min-speech-s is for whole recordings"),
         (("--realtime",), "--realtime goes with --streaming"),
         (("--format", "textgrid"), "holds one recording and there are 2: add --output DIR"),

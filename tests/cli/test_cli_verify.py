@@ -62,11 +62,11 @@ def test_without_a_threshold_the_answer_is_open(folder: Path) -> None:
         *(0, f"similarity {COSINE:.4f}: different speakers\n"),
         "threshold 0.97, given by --threshold",
     )
-    assert run(*given, "--check")[0] == 2
+    assert run(*given, "--exit-code")[0] == 2
 
 
 def test_check_makes_the_answer_the_exit_code_and_json_an_object(folder: Path) -> None:
-    given = ("verify", folder / "one.wav", folder / "other.wav", "--model", folder / "judge", "--check", "--json")
+    given = ("verify", folder / "one.wav", folder / "other.wav", "--model", folder / "judge", "--exit-code", "--json")
     code, out, _ = run(*given)
     found = json.loads(out)
     assert (code, found["same"], found["threshold"], found["model"]) == (0, True, 0.9, "judge")

@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 from typer.testing import CliRunner
 
 import tritone
 from families.whisper_models import random_model, speech, write_ctranslate2
 from tritone.cli.main import app
 from tritone.families.whisper.export import export_whisper
-from tritone.gateway.doors.openai.request import TranscriptionRequest
+from tritone.gateway.protocols.openai.request import TranscriptionRequest
+from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 
-DECODING = '{"language": "de", "temperature": [0], "no_speech_threshold": null, "previous_text": false}'
+DECODING = ("--language=de", "--temperatures=0", "--no-speech-threshold=none", "--no-previous-text")
 CLOCK = re.compile(r"(\d+):(\d+):(\d+)[.,](\d+) --> (\d+):(\d+):(\d+)[.,](\d+)")
 
 
@@ -28,7 +31,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("format", ["srt", "vtt", "ctm"])
 def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, format: str) -> None:
     recording = bundle.parent / "a.wav"
-    asked = ["transcribe", "--model", str(bundle), str(recording), "--decoding", DECODING, "--format", format]
+    asked = ["transcribe", "--model", str(bundle), str(recording), *DECODING, "--format", format]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     model = tritone.load(
@@ -57,3 +60,17 @@ def test_the_gateway_asks_for_times_of_words_where_captions_are_asked_for(format
     info = ModelInfo(name="w", kind="offline", sample_rate=16000, has_prompt=True)
     found = TranscriptionRequest.read([("response_format", format)]).ask(info)
     assert found.search.get("word_times") == asked
+
+
+def test_a_served_model_has_the_same_options(bundle: Path, tmp_path: Path) -> None:
+    words = ["--output", str(tmp_path / "repository"), "--name", "w", "--overcommit", "--beam", "3", *DECODING]
+    done = CliRunner().invoke(app, ["build", str(bundle), *words])
+    assert done.exit_code == 0, done.output
+    config = (tmp_path / "repository" / "w" / "config.pbtxt").read_text(encoding="utf-8")
+    settings = text_format.Parse(config, model_config_pb2.ModelConfig()).parameters
+    assert read_decoding(settings["decoding"].string_value) == DecodingOptions(
+        language="de", beam=3, temperature=(0.0,), no_speech_threshold=None, previous_text=False
+    )
+    refused = CliRunner().invoke(app, ["build", "demo-asr", "--task", "translate", "--output", str(tmp_path / "other")])
+    assert refused.exit_code == 1
+    assert "--task is for Whisper models" in refused.output

@@ -73,6 +73,48 @@ def test_every_name_in_the_panels_is_an_option_and_in_one_panel():
     assert len(set(named)) == len(named)
 
 
+SEVERAL_TEXTS = {
+    "what a command reads and writes": {
+        "--output": 11, "--format": 3, "--json": 6, "--html": 2, "--report": 2, "--journal": 2, "--resume": 2,
+        "--reference": 3, "--wavscp": 2, "--trans": 2, "--store": 3, "--title": 2, "--name": 2, "--page": 2,
+        "--dry-run": 2, "--force": 4, "--port": 2, "--collar-s": 2, "--num-speakers": 2, "--overcommit": 2,
+    },
+    "what a toolkit calls a file or a part of its checkpoints": {
+        "--checkpoint": 5, "--config": 3, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2, "--max-drift": 2,
+        "--language": 2, "--sample-rate": 3,
+    },
+    "a model: which there may be, and how many": {"--model": 7, "--mode": 2},
+    "one setting as it is stored, built, served, or used in process, each with a default of its own": {
+        "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
+        "--chunk-size": 5, "--left-chunks": 4, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
+        "--lm": 2, "--max-streams": 2, "--trial": 2, "--no-trial": 2,
+    },
+    "one setting of Triton, also as values that a sweep tries": {
+        "--instances": 3, "--max-batch-size": 4, "--queue-delay-ms": 3, "--queue-limit": 2,
+    },
+    "a server: asked, measured or started": {
+        "--url": 4, "--protocol": 3, "--concurrency": 3, "--timeout-s": 3, "--pcm": 2, "--metrics-url": 3,
+        "--metrics-port": 2, "--drain-s": 2, "--server": 2, "--tls-certificate": 2, "--seed": 3,
+    },
+    "audio in chunks, and what is done with it": {"--streaming": 7, "--realtime": 2, "--chunk-ms": 5},
+    "the same, for the WER of a load test": {"--case": 2, "--punctuation": 2, "--units": 2},
+}  # fmt: skip
+"""Options with several texts of help, and how many: why they are one meaning all the same. Think of one more first:
+an option that means something else needs another name."""
+
+
+def test_an_option_has_one_meaning_in_all_commands():
+    texts: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for option in _options(command):
+            for name in (*option.opts, *option.secondary_opts):
+                texts.setdefault(name, set()).add(option.help)
+    several = {name: len(found) for name, found in texts.items() if len(found) > 1}
+    reasons = [name for held in SEVERAL_TEXTS.values() for name in held]
+    assert len(set(reasons)) == len(reasons)
+    assert several == {name: count for held in SEVERAL_TEXTS.values() for name, count in held.items()}
+
+
 def test_summaries_of_subcommands_are_whole_on_a_narrow_terminal():
     assert "..." not in _help("repo", "--help").partition("Commands:")[2]
     assert "..." not in _help("export", "--help").partition("Commands:")[2]

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from tritone.cli.main import app
 from tritone.cli.shared.renamed import RENAMED, with_new_names
 from tritone.cli.shared.words import check_words
+from tritone.options.fields import described
+from tritone.pipelines.whisper.options import DecodingOptions
 
 
 def command_of(path: str) -> Any:
@@ -57,6 +59,26 @@ def test_the_old_and_the_new_name_of_one_option_are_two_values(tmp_path: Path):
     result = CliRunner().invoke(app, ["drain", "--url", "a:1", "--metrics-url", "b:1"])
     assert result.exit_code == 2
     assert "--metrics-url is given twice" in result.stderr
+
+
+def test_options_of_whisper_were_json() -> None:
+    given = '{"language": "de", "beam": 5, "temperature": [0, 0.4], "word_times": true, "timestamps": false, '
+    given += '"previous_text": false, "carry_prompt": false, "no_speech_threshold": null, "prompt": "--a b"}'
+    words = with_new_names("transcribe", command_of("transcribe"), ["--decoding", given, "a.wav"])
+    made = command_of("transcribe").make_context("transcribe", words).params
+    names = {*described(DecodingOptions), "temperatures", "segment_times"} - {"timestamps"}
+    assert {name: made[name] for name in names if made[name] is not None} == {
+        "language": "de",
+        "beam": 5,
+        "temperatures": "0,0.4",
+        "word_times": True,
+        "segment_times": False,
+        "previous_text": False,
+        "no_speech_threshold": "none",
+        "prompt": "--a b",
+    }
+    with pytest.raises(typer.BadParameter, match="unknown request parameter 'langage'"):
+        with_new_names("transcribe", command_of("transcribe"), ["--decoding", '{"langage": "de"}'])
 
 
 def test_a_command_with_old_names_does_what_it_did():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritone.activity import SpeechActivity, SpeechSegment
-from tritone.diarization.listening import LevelStream, ToldStream, joined_segments
+from tritone.diarization.listening import GivenSpeechStream, LevelStream, joined_segments
 from tritone.diarization.windows import LONGEST_PIECE_S, Window, WindowCutter, turns_of
 
 RATE = 100
@@ -13,7 +13,7 @@ RATE = 100
 
 def cut(speech: list[SpeechSegment], audio_s: float, step: int) -> list[Window]:
     """The windows of audio whose samples are their own positions."""
-    cutter, told = WindowCutter(RATE, window_s=1.5, shift_s=0.75), ToldStream(speech, RATE)
+    cutter, told = WindowCutter(RATE, window_s=1.5, shift_s=0.75), GivenSpeechStream(speech, RATE)
     samples = np.arange(round(audio_s * RATE), dtype=np.float32)
     found: list[Window] = []
     for start in range(0, len(samples), step):

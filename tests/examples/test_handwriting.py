@@ -52,7 +52,7 @@ def test_a_server_answers_images_with_letters(letters: Path, tmp_path: Path) -> 
     run("export", "onnx", GRAPH, "--labels", EXAMPLE / "labels.txt", "--axes", "nhwc", "--output", bundle)
     [image] = Bundle.open(bundle).manifest.generic.inputs
     assert (image.dims, image.format) == ((128, 128, 3), "nhwc")
-    run("build", bundle, "--output", repository, "--no-check")
+    run("build", bundle, "--output", repository, "--no-trial")
     with TritonServer(repository, quiet_options()) as server:
         images = sorted(letters.glob("*.png"))
         command = [sys.executable, str(EXAMPLE / "ask.py"), *map(str, images), "--url", server.http_address]

@@ -33,7 +33,7 @@ CLIPS = read_clips()
 SHORT = {"--warmup-s": "0", "--window-s": "0.3", "--max-windows": "1", "--processes": "1", "--seconds": "2"}
 INSTEAD = {
     "bench --url": SHORT | {"--concurrency": "1:3:2"},
-    "bench --url localhost:8001 --streaming": SHORT | {"--max-streams": "2"},
+    "bench --url localhost:8001 --streaming": SHORT | {"--max-load": "2"},
     "bench sweep": SHORT | {"--concurrency": "1", "--instances": "1", "--queue-delay-ms": "0"},
 }
 

@@ -1,4 +1,4 @@
-"""One Triton of toy models and one gateway in a thread, for all doors.
+"""One Triton of toy models and one gateway in a thread, for all protocols.
 
 Models: `toy` transcribes recordings and `live` streams, whose segments end after 0.4 s of silence; what they write can
 be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams. `voices` embeds.
@@ -41,7 +41,7 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session")
 def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
-    """A gateway with all doors, on free ports; `gateway.port` is that of HTTP and WebSockets."""
+    """A gateway with all protocols, on free ports; `gateway.port` is that of HTTP and WebSockets."""
     limits = GatewayLimits(second_pass_s=60)  # which no slow machine needs
     url = f"http://{triton.http_address}"
     with GatewayServer(GatewayOptions(triton=url, port=0, limits=limits)).background() as running:

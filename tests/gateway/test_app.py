@@ -1,4 +1,4 @@
-"""The application around the doors: health, errors, limits, and the ports of a running gateway."""
+"""The application around the protocols: health, errors, limits, and the ports of a running gateway."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
@@ -52,7 +52,7 @@ def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tupl
 
 def echo(gateway: Any) -> list[BaseRoute]:
     async def size(request: Request) -> PlainTextResponse:
-        await gateway.admit(request.headers, request.query_params, door="echo")
+        await gateway.admit(request.headers, request.query_params, protocol="echo")
         return PlainTextResponse(str(len(await request.body())))
 
     async def wait(request: Request) -> PlainTextResponse:
@@ -71,7 +71,7 @@ def echo(gateway: Any) -> list[BaseRoute]:
         raise ValueError("a secret of this gateway")
 
     async def talk(socket: WebSocket) -> None:
-        caller = await gateway.admit(socket.headers, socket.query_params, door="talk")
+        caller = await gateway.admit(socket.headers, socket.query_params, protocol="talk")
         await socket.accept()
         with suppress(WebSocketDisconnect), caller.streaming():
             while True:
@@ -100,8 +100,10 @@ def eventually(holds: Any) -> None:
 
 @contextmanager
 def started(**options: Any) -> Iterator[GatewayServer]:
-    """A gateway with the door of this file alone, and no Triton."""
-    with GatewayServer(GatewayOptions(**{"triton": "127.0.0.1:9", "port": 0} | options), doors=ECHO).background() as it:
+    """A gateway with the protocol of this file alone, and no Triton."""
+    with GatewayServer(
+        GatewayOptions(**{"triton": "127.0.0.1:9", "port": 0} | options), protocols=ECHO
+    ).background() as it:
         yield it
 
 
@@ -239,16 +241,16 @@ def test_a_gateway_without_triton_says_so_when_it_starts(caplog: pytest.LogCaptu
 def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
     busy = ServerBusyError("grpc://10.0.0.7:8001: model 'a': Exceeds maximum queue size")
     busy.retry_after_s = 0.3
-    answer = told(busy)
+    answer = answer_to(busy)
     assert (answer.status, answer.code, answer.headers) == (
         503,
         "overloaded",
         {"retry-after": "1", "retry-after-ms": "300"},
     )
     assert "10.0.0.7" not in answer.message
-    assert told(AudioError("the audio data: not audio")).message == "the audio data: not audio"
-    assert "secret" not in told(OperatorError("a secret")).message
-    assert told(GatewayRefusal(429, "too many", 2.0)).code == "rate_limited"
+    assert answer_to(AudioError("the audio data: not audio")).message == "the audio data: not audio"
+    assert "secret" not in answer_to(OperatorError("a secret")).message
+    assert answer_to(GatewayRefusal(429, "too many", 2.0)).code == "rate_limited"
 
 
 def test_requests_are_logged_and_counted_without_keys_or_bodies(
@@ -263,13 +265,13 @@ def test_requests_are_logged_and_counted_without_keys_or_bodies(
         assert ask(running.port, "/echo", b"audio")[0] == 401
         metrics = ask(running.port, "/metrics")[1]
     lines = [json.loads(record.message) for record in caplog.records if record.name == "tritone.gateway.access"]
-    assert [(line["caller"], line["door"], line["path"], line["status"], line["error"]) for line in lines] == [
+    assert [(line["caller"], line["protocol"], line["path"], line["status"], line["error"]) for line in lines] == [
         ("desk", "echo", "/echo", 200, ""),
         ("", "echo", "/echo", 401, "unauthorized"),
     ]
     assert "secret" not in caplog.text
-    assert 'tritone_gateway_requests_total{door="echo",outcome="ok"} 1.0' in metrics
-    assert 'tritone_gateway_refusals_total{code="unauthorized",door="echo"} 1.0' in metrics
+    assert 'tritone_gateway_requests_total{outcome="ok",protocol="echo"} 1.0' in metrics
+    assert 'tritone_gateway_refusals_total{code="unauthorized",protocol="echo"} 1.0' in metrics
     assert "desk" not in metrics
 
 
@@ -339,7 +341,9 @@ def test_tls_is_of_the_files_that_are_given(tmp_path: Path) -> None:
         assert connection.getresponse().status == 200
         connection.close()
     with pytest.raises(ValueError, match="cannot be used"):
-        GatewayServer(GatewayOptions(tls=Tls(certificate=files / "good.pem", key=files / "me.key"), port=0), doors=ECHO)
+        GatewayServer(
+            GatewayOptions(tls=Tls(certificate=files / "good.pem", key=files / "me.key"), port=0), protocols=ECHO
+        )
 
 
 def test_metrics_and_doors_may_have_ports_of_their_own() -> None:
@@ -352,7 +356,7 @@ def test_metrics_and_doors_may_have_ports_of_their_own() -> None:
 
 def test_a_gateway_that_ends_lets_streams_finish_and_takes_nothing_new(gateway: Any, triton: Any) -> None:
     options = GatewayOptions(triton=triton.grpc_address, port=0, drain_s=60)
-    with GatewayServer(options, doors=ECHO).background() as running:
+    with GatewayServer(options, protocols=ECHO).background() as running:
         speech = running.gateway.speech
 
         def run(work: Any) -> Any:

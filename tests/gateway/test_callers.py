@@ -141,9 +141,9 @@ def test_requests_audio_and_streams_are_limited_by_caller(clock: Clock) -> None:
     clock.now += 30
     account.request()
 
-    account.heard(100)  # a single recording may be longer than the limit
+    account.count_audio(100)  # a single recording may be longer than the limit
     with pytest.raises(GatewayRefusal, match="60 s of audio an hour") as caught:
-        account.heard(1)
+        account.count_audio(1)
     assert caught.value.retry_after_s == pytest.approx(41 * 60, abs=61)
 
     with account.streaming():

@@ -14,7 +14,7 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, SpeakerOptions
 
-CALLER = Caller(door="test")
+CALLER = Caller(protocol="test")
 FRAMES = 8  # of each letter, 0.32 s: pauses end segments after 0.4 s
 # Levels of two words (of 64), which are two voices to the toy speaker model. The toy model writes letters for their
 # differences, and a level that lasts is a pause to it.

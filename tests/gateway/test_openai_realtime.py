@@ -22,8 +22,8 @@ from tritone.client.models import ModelInfo
 from tritone.errors import StreamLostError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.doors.openai.deltas import Deltas
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.openai.deltas import Deltas
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
@@ -326,7 +326,7 @@ def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI, caplo
         assert (answer.type, answer.error.code) == ("error", "model_not_found")
         with pytest.raises(ConnectionClosed):
             connection.recv()
-    line = '"door": "openai-realtime", "method": "WEBSOCKET", "path": "/v1/realtime", "status": 404'
+    line = '"protocol": "openai-realtime", "method": "WEBSOCKET", "path": "/v1/realtime", "status": 404'
     while line not in caplog.text:
         time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""OpenAI's REST door through the official client, and the raw forms that it never sends."""
+"""OpenAI's REST protocol through the official client, and the raw forms that it never sends."""
 
 import asyncio
 import http.client
@@ -19,8 +19,8 @@ from tritone.client.models import ModelInfo
 from tritone.errors import ServerBusyError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.doors.openai.request import TranscriptionRequest
-from tritone.gateway.doors.openai.rest import events_of
+from tritone.gateway.protocols.openai.request import TranscriptionRequest
+from tritone.gateway.protocols.openai.rest import events_of
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
 from tritone.server import TritonServer

@@ -13,7 +13,7 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.demo.page import serve_page
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
-from tritone.gateway.doors import page
+from tritone.gateway.protocols import page
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 

@@ -1,4 +1,4 @@
-"""The door for Riva's clients, asked by NVIDIA's own client, nvidia-riva-client, as it comes from its package."""
+"""The protocol for Riva's clients, asked by NVIDIA's own client, nvidia-riva-client, as it comes from its package."""
 
 import io
 import json
@@ -25,8 +25,8 @@ from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.doors import riva as door
-from tritone.gateway.doors.riva import messages
+from tritone.gateway.protocols import riva as protocol
+from tritone.gateway.protocols.riva import messages
 from tritone.gateway.server import GatewayServer
 from tritone.net.limits import Tls
 
@@ -41,7 +41,7 @@ Clients = Callable[..., riva.client.ASRService]
 
 @pytest.fixture(scope="module")
 def served(triton: Any) -> Iterator[GatewayServer]:
-    """A gateway with this door alone."""
+    """A gateway with this protocol alone."""
     with started(triton) as running:
         yield running
 
@@ -384,7 +384,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def started(triton: Any, **options: Any) -> AbstractContextManager[GatewayServer]:
     given = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, **options)
-    return GatewayServer(given, doors={"riva": door}).background()
+    return GatewayServer(given, protocols={"riva": protocol}).background()
 
 
 def test_a_stream_that_sends_nothing_is_ended(triton: Any, connect: Clients) -> None:
@@ -427,7 +427,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_option(served: GatewayS
     options = GatewayOptions(triton="localhost:9", port=0, ports={"riva": served.ports["riva"]})
     with (
         pytest.raises(ServerSetupError, match="--riva-port"),
-        GatewayServer(options, doors={"riva": door}).background(),
+        GatewayServer(options, protocols={"riva": protocol}).background(),
     ):
         pass
 
@@ -447,9 +447,9 @@ def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
         assert health_grpc.HealthStub(connect(running).auth.channel).Check(health_pb2.HealthCheckRequest()).status == 1
 
         metrics = running.gateway.metrics.registry.get_sample_value
-        labels = {"door": "riva", "outcome": "ok"}
+        labels = {"protocol": "riva", "outcome": "ok"}
         until(lambda: metrics("tritone_gateway_requests_total", labels) == 1)
-        labels = {"door": "riva", "code": "unauthorized"}
+        labels = {"protocol": "riva", "code": "unauthorized"}
         until(lambda: metrics("tritone_gateway_refusals_total", labels) == 1)
     lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == "tritone.gateway.access"]
     found = sorted((each["caller"], each["status"], each["client"], each["path"]) for each in lines)

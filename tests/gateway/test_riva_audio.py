@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from tritone.errors import AudioError
-from tritone.gateway.doors.riva.audio import ALAW, FLAC, MULAW, PCM, AudioFormat, StreamAudio, recording
+from tritone.gateway.protocols.riva.audio import ALAW, FLAC, MULAW, PCM, AudioFormat, StreamAudio, recording
 from tritone.gateway.refusal import GatewayRefusal
 
 RATE = 16000

@@ -7,9 +7,14 @@ import pytest
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
-from tritone.gateway.doors.riva.config import asked
-from tritone.gateway.doors.riva.messages import RecognitionConfig, RecognizeRequest, StreamingRecognizeResponse, read
-from tritone.gateway.doors.riva.results import Results
+from tritone.gateway.protocols.riva.config import asked
+from tritone.gateway.protocols.riva.messages import (
+    RecognitionConfig,
+    RecognizeRequest,
+    StreamingRecognizeResponse,
+    read,
+)
+from tritone.gateway.protocols.riva.results import Results
 from tritone.transcript import Alternative, Span, Transcript
 
 GREEDY = ModelInfo(name="ctc", kind="offline", has_search=True)

@@ -124,7 +124,7 @@ def test_a_stream_waits_when_too_many_texts_are_being_written() -> None:
 async def played(speech: Any, ask: Ask) -> list[Event]:
     audio = np.concatenate((toy_waveform("one")[:-CONTEXT], PAUSE, toy_waveform("neo")[:-CONTEXT], PAUSE))
     events: list[Event] = []
-    async with await speech.open(ask, SAMPLE_RATE, Caller(door="test")) as live:
+    async with await speech.open(ask, SAMPLE_RATE, Caller(protocol="test")) as live:
         for begin in range(0, len(audio), 1600):
             events += await live.accept(audio[begin : begin + 1600])
         events += await live.finish()
@@ -144,4 +144,4 @@ def test_a_second_model_that_refuses_leaves_the_first_text(gateway: Any, run: An
     found = run(played(gateway.gateway.speech, Ask(final_model="toy", final_search={"colour": 1})))
     assert told(found) == [("final", 0, "one", "failed"), ("final", 1, "neo", "failed")]
     text = gateway.gateway.metrics.text().decode()
-    assert 'second_passes_total{door="test",model="live",outcome="failed"}' in text
+    assert 'second_passes_total{model="live",outcome="failed",protocol="test"}' in text

@@ -1,4 +1,4 @@
-"""What doors ask of Triton: recordings and live streams, through a real Triton of toy models."""
+"""What protocols ask of Triton: recordings and live streams, through a real Triton of toy models."""
 
 import asyncio
 import io
@@ -19,7 +19,7 @@ from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, VadOptions
 from tritone.texts import TextOptions
 
-CALLER = Caller(door="test")
+CALLER = Caller(protocol="test")
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 # Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
 ONE, NEO = "one", "neo"
@@ -76,8 +76,8 @@ def test_a_long_recording_is_transcribed_in_parts_with_times_of_the_whole(gatewa
     assert len(found) > 1
     assert " ".join(part.text for part in found) == whole.text
     with pytest.raises(GatewayRefusal, match="1000 s of audio an hour"):
-        caller.heard(1000 - 2 * whole.audio_s + 1)
-    caller.heard(1000 - 2 * whole.audio_s - 1)
+        caller.count_audio(1000 - 2 * whole.audio_s + 1)
+    caller.count_audio(1000 - 2 * whole.audio_s - 1)
 
 
 def test_models_are_those_that_write_text(gateway: Any, run: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_length_that_a_header_claims_is_refused_before_any_work(
 ) -> None:
     speech = gateway.gateway.speech
     heard: list[float] = []
-    monkeypatch.setattr(speech, "heard", lambda audio_s, *_: heard.append(audio_s))
+    monkeypatch.setattr(speech, "count_audio", lambda audio_s, *_: heard.append(audio_s))
     file = io.BytesIO()
     soundfile.write(file, np.zeros(20 * SAMPLE_RATE, np.int16), SAMPLE_RATE, format="FLAC")
     flac = bytearray(file.getvalue())

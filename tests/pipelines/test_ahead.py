@@ -18,7 +18,7 @@ import pytest
 from fresh import in_fresh_process
 from toy_transducer import write_toy_transducer
 from tritone.bundle.bundle import Bundle
-from tritone.client.retries import told
+from tritone.client.retries import with_attempts
 from tritone.errors import OperatorError, ServerBusyError, hinted_s
 from tritone.pipelines import ahead as module
 from tritone.pipelines import open_offline
@@ -310,7 +310,7 @@ def test_an_error_that_is_told_with_more_words_keeps_its_hint() -> None:
     with pytest.raises(ServerBusyError, match=r"a\.wav: full") as caught:
         Result[int](index=0, source="a.wav", error=error).get()
     assert caught.value.retry_after_s == 7.0
-    assert told(error, 3).retry_after_s == 7.0  # type: ignore[attr-defined]
+    assert with_attempts(error, 3).retry_after_s == 7.0  # type: ignore[attr-defined]
 
 
 def test_what_runs_on_a_device_needs_no_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

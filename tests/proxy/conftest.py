@@ -1,4 +1,4 @@
-"""One Triton of toy models with locked doors, and proxies in front of it as tests need them."""
+"""One Triton of toy models with locked APIs, and proxies in front of it as tests need them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from wire_toys import COMPLETE, write_models
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = write_models(
-        tmp_path_factory.mktemp("proxied"), "count", "running", "slow", "speaker", "narrow", "either"
+        tmp_path_factory.mktemp("proxied"), "count", "running", "slow", "speaker", "narrow", "either", "many"
     )
     for name in ("slow", "narrow"):
         config = repository / name / "config.pbtxt"

@@ -1,7 +1,11 @@
 import asyncio
+import itertools
 import queue
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +17,11 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 from proxied import KEY, Start, inputs, text
-from tritone.proxy import Limits, Proxy
-from tritone.proxy.grpc import _Relay
-from tritone.proxy.owners import Stream
+from tritone.proxy import Limits, Proxy, ProxyOptions
+from tritone.proxy.checks import ModelFacts
+from tritone.proxy.gate import Gate
+from tritone.proxy.grpc import SERVICE, _Relay
+from tritone.proxy.owners import Owner, Stream
 from tritone.proxy.proxy import TICK_S
 from tritone.server import TritonServer
 
@@ -233,6 +239,141 @@ def test_a_client_that_breaks_off_its_call_leaves_no_stream_open(client: Any, pr
     assert again == "1 1 of 1"
 
 
+def test_clients_that_break_off_calls_to_a_generator_do_not_end_triton(proxy: Proxy, upstream: TritonServer) -> None:
+    request = pb.ModelInferRequest(model_name="many")
+    request.inputs.add(name="WORD", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"again")
+    pid, message = upstream.pid, request.SerializeToString()
+    address, own = f"127.0.0.1:{proxy.options.grpc_port}", [("grpc.use_local_subchannel_pool", 1)]
+
+    def break_off(thread: int) -> None:
+        with grpc.insecure_channel(address, own) as channel:
+            for number in range(100):
+                open_end: queue.Queue[bytes | None] = queue.Queue()
+                requests = itertools.chain([message], iter(open_end.get, None) if number % 3 == 2 else ())
+                with suppress(grpc.RpcError):
+                    limit_s = 0.005 if number % 5 == 4 else 60.0  # the end of which breaks a call off, too
+                    call = channel.stream_stream(SERVICE + "ModelStreamInfer")(requests, timeout=limit_s)
+                    list(itertools.islice(call, (number + thread) % 4))
+                    call.cancel()
+                open_end.put(None)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(break_off, range(4)))
+    assert proxy.wait_idle(60)
+    assert (upstream.pid, proxy.in_flight) == (pid, 0)
+    with grpc.insecure_channel(address) as channel:
+        found = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([message]), timeout=60)
+        answers = [pb.ModelStreamInferResponse.FromString(each) for each in found]
+    assert len(answers) == 50
+    assert not any(each.error_message for each in answers)
+
+
+class GeneratorCall:
+    """Triton's side of a call: a megabyte for each answer, the first on a request, the others when `go_on` is set."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.read = 0
+        self.events: list[str] = []
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def write(self, message: bytes) -> None:
+        self.events.append("request")
+        self.begun.set()
+
+    async def done_writing(self) -> None:
+        self.events.append("end")
+        self.begun.set()
+
+    def cancel(self) -> None:
+        self.events.append("cancel")
+        self.count = 0
+        self.go_on.set()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await self.begun.wait()
+        while self.events[0] == "request" and self.read < self.count:
+            if self.read:
+                await self.go_on.wait()
+            self.read += 1
+            yield bytes([8]) * (1 << 20)
+
+
+class LeftCalls:
+    """Calls to a generator through a relay, each left by its client after the first answer."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.calls: list[GeneratorCall] = []
+        self.ending: list[asyncio.Task[None]] = []
+        options = ProxyOptions(upstream_http="", upstream_grpc="", limits=Limits(**limits))
+        facts = SimpleNamespace(facts=self.facts)
+        self.gate = Gate(options, facts, SimpleNamespace(), lambda stream: None)  # type: ignore[arg-type]
+
+    async def facts(self, model: str) -> ModelFacts:
+        return ModelFacts(name=model, outputs={}, decoupled=True)
+
+    async def leave_one(self) -> list[bytes]:
+        """What the client read before it went away."""
+        call, written, first = GeneratorCall(50), [], asyncio.Event()
+        self.calls.append(call)
+
+        async def write(response: bytes) -> None:
+            written.append(response)
+            first.set()
+
+        async def requests() -> AsyncIterator[bytes]:
+            yield pb.ModelInferRequest(model_name="many").SerializeToString()
+            await asyncio.Event().wait()
+
+        upstream = SimpleNamespace(
+            stream_infer=lambda: call, finish=lambda work: self.ending.append(asyncio.ensure_future(work))
+        )
+        owner = Owner.of({}, ("127.0.0.1", 1), connected=True)
+        relay = _Relay(self.gate, upstream, SimpleNamespace(write=write), owner, False)  # type: ignore[arg-type]
+        running = asyncio.ensure_future(relay.run(requests()))
+        await first.wait()
+        running.cancel()
+        await asyncio.wait((running,))
+        relay.close()
+        return written
+
+
+def test_what_is_generated_for_a_client_that_is_gone_is_dropped_as_it_comes() -> None:
+    async def leave() -> None:
+        left = LeftCalls()
+        written = await left.leave_one()
+        (call,), (ending,) = left.calls, left.ending
+        assert left.gate.in_flight == 1
+        tracemalloc.start()
+        call.go_on.set()
+        await ending
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 5 << 20  # of 50 MB
+        assert (call.read, call.events) == (50, ["request", "end"])
+        assert len(written) == 1
+        assert left.gate.in_flight == 0
+
+    asyncio.run(leave())
+
+
+def test_calls_that_their_clients_left_are_in_flight_until_a_time_limit_cancels_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave() -> None:
+        left = LeftCalls(max_requests=2, request_s=0.5)
+        for _ in range(2):
+            await left.leave_one()
+        (refused,) = await left.leave_one()
+        assert "2 requests are in flight" in pb.ModelStreamInferResponse.FromString(refused).error_message
+        await asyncio.wait(left.ending)
+        assert [each.events for each in left.calls] == [["request", "end", "cancel"]] * 2 + [["end"]]
+        assert left.gate.in_flight == 0
+
+    asyncio.run(leave())
+    assert "did not end its answers in 0.5 s" in caplog.text
+
+
 def test_a_stream_is_open_until_triton_has_ended_it(client: Any, proxy: Proxy) -> None:
     upstream, held = proxy._running._upstream_grpc, asyncio.Event()
     call = upstream.call
@@ -259,7 +400,7 @@ def test_a_call_that_seems_to_end_before_it_is_broken_off_leaves_no_stream_open(
     async def ended_streams(broken_off: bool) -> list[Any]:
         stream, ended, answered = Stream(None, "running", 5, 6, b""), [], asyncio.Event()
 
-        class Upstream:
+        class Call:
             async def done_writing(self) -> None:
                 pass
 
@@ -272,7 +413,8 @@ def test_a_call_that_seems_to_end_before_it_is_broken_off_leaves_no_stream_open(
             return
             yield b""
 
-        relay = _Relay(SimpleNamespace(streams=SimpleNamespace(end=ended.append)), Upstream(), None, None, False)
+        gate, upstream = SimpleNamespace(streams=SimpleNamespace(end=ended.append)), SimpleNamespace(stream_infer=Call)
+        relay = _Relay(gate, upstream, None, None, False)
         relay._streams = {stream}
         running = asyncio.ensure_future(relay.run(no_requests()))
         await answered.wait()

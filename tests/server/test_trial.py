@@ -69,7 +69,7 @@ def test_what_triton_refuses_is_not_written(bundle: Path, tmp_path: Path, record
     assert code == 1
     assert "Triton does not accept what was built, so nothing was written: models did not load: scaled: no" in told
     assert not any((tmp_path / "repository").glob("*"))
-    assert build(bundle, "--output", tmp_path / "repository", "--no-check")[0] == 0
+    assert build(bundle, "--output", tmp_path / "repository", "--no-trial")[0] == 0
 
 
 def test_models_for_gpus_are_tried_with_one_instance_on_the_cpu_where_there_is_none(
@@ -94,7 +94,7 @@ def test_models_of_speech_are_tried_where_that_is_asked_for(
 ) -> None:
     assert build(toy_bundle, "--output", tmp_path / "repository")[0] == 0
     assert recorder.configs == {}
-    assert build(toy_bundle, "--output", tmp_path / "repository", "--check")[0] == 0
+    assert build(toy_bundle, "--output", tmp_path / "repository", "--trial")[0] == 0
     assert set(recorder.configs) == {"toy", "toy-streaming"}
 
 
@@ -109,6 +109,6 @@ def test_without_a_server_a_build_says_that_it_did_not_try(
     code, _, told = build(bundle, "--output", tmp_path / "repository")
     assert code == 0
     assert "note: not loaded for a check, since there is no tritonserver here" in told
-    code, _, told = build(bundle, "--output", tmp_path / "repository", "--check")
+    code, _, told = build(bundle, "--output", tmp_path / "repository", "--trial")
     assert code == 1
     assert "no tritonserver found" in told

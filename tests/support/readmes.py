@@ -20,7 +20,7 @@ def followed(example: Path, folder: Path) -> Path:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for line in "".join(blocks(example / "README.md", "sh")).splitlines():
         if not line.startswith(("pip ", "tritone serve ")):
-            words = [*shlex.split(line), *(["--no-check"] if line.startswith("tritone ensemble") else [])]
+            words = [*shlex.split(line), *(["--no-trial"] if line.startswith("tritone ensemble") else [])]
             done = subprocess.run(
                 words, cwd=copy, env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8", check=False
             )

@@ -81,6 +81,7 @@ EITHER = TENSORS.replace(
     "allow_ragged_batch: true optional: true },\n"
     '{ name: "PCM" data_type: TYPE_INT16 dims: [ -1 ] allow_ragged_batch: true optional: true }',
 )
+MANY = ANSWERS + 'parameters { key: "answers" value: { string_value: "50" } }'
 CONFIGS = {
     "either": EITHER % "" + "dynamic_batching { }",
     "either-chunks": EITHER % "" + RUNNING[RUNNING.index("sequence_batching") :],
@@ -98,6 +99,7 @@ CONFIGS = {
     "other": OTHER,
     "scale": SCALE,
     "answers": ANSWERS,
+    "many": MANY,
     "asked": ASKED,
     "parts": PARTS,
 }
@@ -107,6 +109,7 @@ CODE = {
     "lone": "speaker",
     "other": "count",
     "answers": "mirror",
+    "many": "mirror",
 }  # of "other" only the tensors matter
 
 

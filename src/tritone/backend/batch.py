@@ -50,8 +50,8 @@ class BatchModel(ABC, Generic[Job, Result]):
         with batch():
             outcomes = prepared(self._parse, self.run, requests)
         answered = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
-        told = [outcome for _, outcome in answered]
-        self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
+        reported = [outcome for _, outcome in answered]
+        self._metrics.count(reported, self._pipeline.work.take(), time.perf_counter() - start)
         self._patience.end()
         return [answer for answer, _ in answered]
 

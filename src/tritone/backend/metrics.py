@@ -74,8 +74,8 @@ class Metrics:
         self._model = f"{args['model_name']} version {args['model_version']}"
         self._clock = clock
         self._warmups = warmups
-        self._told = -INTERVAL_S
-        self._told_streams = 0
+        self._reported_at = -INTERVAL_S
+        self._reported_streams = 0
         self._outcomes: Counter[Outcome] = Counter()
         self._work = Work()
         self._execute_s = 0.0
@@ -112,7 +112,7 @@ class Metrics:
         self._work += work
         self._execute_s += execute_s
         # After the last stream there may be no request for hours, with which the rest would be told.
-        if self._clock() - self._told >= INTERVAL_S or (self._told_streams and not streams):
+        if self._clock() - self._reported_at >= INTERVAL_S or (self._reported_streams and not streams):
             self.tell(streams)
 
     def tell(self, streams: int = 0) -> None:
@@ -129,8 +129,8 @@ class Metrics:
         except Exception as error:
             self._give_up(error)
         self._outcomes, self._work, self._execute_s = Counter(), Work(), 0.0
-        self._told = self._clock()
-        self._told_streams = streams
+        self._reported_at = self._clock()
+        self._reported_streams = streams
 
     def _give_up(self, error: Exception) -> None:
         self._metrics = {}

@@ -119,8 +119,8 @@ class Settings(ModelParameters):
         usual |= {each.name for each in fields(EmbedFields)}
         if self.kind:
             usual = {each.name for each in fields(self)}
-        told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
-        return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
+        given = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
+        return {each.name: text for each in given if (text := to_text(getattr(self, each.name)))}
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> "Settings":

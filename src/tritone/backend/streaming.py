@@ -150,8 +150,8 @@ class TritonPythonModel:
             failure = as_value(error)
             report = f"\n{failure.report}" if isinstance(failure, UnexpectedError) else ""
             pb_utils.Logger.log_error(f"a step of {len(steps)} streams failed: {failure}{report}")
-            told = f"the step failed ({type(error).__name__}); the server's log says why. Start the stream again."
-            return [StepError(told)] * len(steps)
+            message = f"the step failed ({type(error).__name__}); the server's log says why. Start the stream again."
+            return [StepError(message)] * len(steps)
 
     def _open(self, options: Any, request_id: str) -> OpenStream:
         return OpenStream(self._pipeline.open(options), options, request_id)
@@ -178,8 +178,8 @@ class TritonPythonModel:
         except InputError as error:
             after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
-            said = str(error).rstrip(".")
-            raise kind(f"stream {chunk.stream}: {said}. The chunk was ignored; {after}.") from error
+            reason = str(error).rstrip(".")
+            raise kind(f"stream {chunk.stream}: {reason}. The chunk was ignored; {after}.") from error
         return Step(opened.slot, samples, chunk.final, details)
 
     def _start(self, chunk: Chunk) -> OpenStream:

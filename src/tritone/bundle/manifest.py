@@ -631,7 +631,7 @@ class Artifact(_Part):
     memory: Memory | None = None
 
     @model_validator(mode="after")
-    def _engine_is_told(self) -> "Artifact":
+    def _engine_is_described(self) -> "Artifact":
         if (self.runtime == "tensorrt") != (self.engine is not None):
             raise ValueError("graphs for tensorrt, and no others, say in `engine` what they were built with")
         return self

@@ -26,12 +26,12 @@ def api(
 
     models = described_models(repo, model or ())
 
-    def told(tensors: tuple[DescribedTensor, ...]) -> str:
+    def tensor_lines(tensors: tuple[DescribedTensor, ...]) -> str:
         return ", ".join(f"{each.name} {each.type}{list(each.shape)}" for each in tensors)
 
     table = Table("model", "use", "inputs", "outputs", box=None)
     for each in models:
-        table.add_row(each.name, each.usage, told(each.inputs), told(each.outputs))
+        table.add_row(each.name, each.usage, tensor_lines(each.inputs), tensor_lines(each.outputs))
     written = write_descriptions(models, output, server=url, title=title)
     console = Console(soft_wrap=True, markup=False)
     console.print(table)

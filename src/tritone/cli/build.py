@@ -1,10 +1,12 @@
 """`tritone build`: bundles to a Triton model repository."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,7 @@ from tritone.backend.settings import GENERIC
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.errors import ServerSetupError
 from tritone.kinds import compile_search
+from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
@@ -27,7 +30,7 @@ from tritone.server.trial import try_to_load
 from tritone.storage import open_store, parse
 
 
-@takes_option_classes()
+@takes_option_classes(leave_out=("decoding",))
 def build(
     context: typer.Context,
     *,
@@ -45,6 +48,7 @@ def build(
         typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     options: ModelOptions,
+    decoding: Annotated[dict[str, Any], DecodingOptions],
     serving: ServingOptions,
     platform: Annotated[
         Platform,
@@ -87,10 +91,10 @@ def build(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
     ] = False,
-    check: Annotated[
+    trial: Annotated[
         bool | None,
         typer.Option(
-            "--check/--no-check",
+            "--trial/--no-trial",
             help="Load the models in a Triton before they are put into the repository. Default: generic models, if "
             "there is a tritonserver here.",
         ),
@@ -106,6 +110,7 @@ def build(
         store = open_store(address)
         output = Path(context.with_resource(TemporaryDirectory(prefix="tritone-build-")), "repository")
     try:
+        options = replace(options, decoding=json.dumps(decoding) if decoding else "")
         stages = ensemble_options(
             bundles,
             options,
@@ -128,7 +133,7 @@ def build(
             force=force,
             measure=True,
             overcommit=overcommit,
-            check=partial(try_models, check=check),
+            check=partial(try_models, trial=trial),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -153,20 +158,20 @@ def build(
     typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
 
 
-def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None, every: bool = False) -> None:
-    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own.
+def try_models(folder: Path, models: Sequence[ModelFolder], *, trial: bool | None, every: bool = False) -> None:
+    """Load models as `--trial` says; without it only generic ones, whose configurations are their users' own.
 
     Args:
         every: load the others too, since generic ones need them.
     """
-    chosen = models if check or every else [model for model in models if model.mode == GENERIC]
-    if check is False or not chosen:
+    chosen = models if trial or every else [model for model in models if model.mode == GENERIC]
+    if trial is False or not chosen:
         return
-    if check is None:
+    if trial is None:
         try:
             find_installation()
         except ServerSetupError:
-            typer.echo("note: not loaded for a check, since there is no tritonserver here; --check wants one", err=True)
+            typer.echo("note: not loaded for a check, since there is no tritonserver here; --trial wants one", err=True)
             return
     typer.echo(f"loading {', '.join(model.name for model in chosen)} in a Triton, for a check ...", err=True)
     for note in try_to_load(folder, chosen):

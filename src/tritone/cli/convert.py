@@ -37,7 +37,7 @@ def convert(
             metavar="NAME:8x128,...", help="Fixed shapes of the inputs; 8x128 alone is for all that have two axes."
         ),
     ] = None,
-    keep: Annotated[
+    keep_fp32: Annotated[
         str | None, typer.Option(metavar="OP,NODE", help="Types or names of nodes that stay in float32.")
     ] = None,
     symmetric: Annotated[
@@ -78,7 +78,7 @@ def convert(
             shapes=None if shapes is None else Shapes.parse(shapes),
             calibration=input_files(calibration, *reading),
             inputs=input_files(inputs, *reading),
-            keep=[part.strip() for part in keep.split(",")] if keep else (),
+            keep=[part.strip() for part in keep_fp32.split(",")] if keep_fp32 else (),
             symmetric=symmetric,
             narrow_io=narrow_io,
             progress=lambda step: typer.echo(f"{step} ...", err=True),

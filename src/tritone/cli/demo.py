@@ -132,12 +132,12 @@ def _show(bundles: Sequence[str], clips: Path | None, realtime: bool, following:
     failed = [result for result in results if result.error is not None]
     problems = []
     if failed:
-        told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
-        problems.append(f"{len(failed)} of {len(results)} transcriptions failed:\n{told}")
+        listed = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
+        problems.append(f"{len(failed)} of {len(results)} transcriptions failed:\n{listed}")
     for run in voices:
-        if unheard := failures(run):
-            told = "\n".join(f"  {voice.clip.name}: {voice.error}" for voice in unheard)
-            problems.append(f"{len(unheard)} of {len(run.voices)} clips have no embeddings:\n{told}")
+        if failed_voices := failures(run):
+            listed = "\n".join(f"  {voice.clip.name}: {voice.error}" for voice in failed_voices)
+            problems.append(f"{len(failed_voices)} of {len(run.voices)} clips have no embeddings:\n{listed}")
     if problems:
         raise OperatorError("\n".join(problems))
     screen.print(
@@ -152,12 +152,12 @@ def _show(bundles: Sequence[str], clips: Path | None, realtime: bool, following:
 def _serve_page(bundles: Sequence[str], port: int, *, detect: bool) -> None:
     from tritone.demo.page import serve_page
 
-    def told(address: str) -> None:
+    def on_address(address: str) -> None:
         typer.echo(f"The page: {address}   (Ctrl-C ends it)")
 
     with tempfile.TemporaryDirectory(prefix="tritone-vad-") as folder:
         detector = _voice_activity(Path(folder) / "silero") if detect else []
-        with serve_page([*bundles, *detector], _stage, port=port, told=told) as server:
+        with serve_page([*bundles, *detector], _stage, port=port, on_address=on_address) as server:
             server.run()
 
 
@@ -224,8 +224,8 @@ class _Screen:
         self._shown = ""
         if self._live:
             self._live.update(Text(""), refresh=True)
-        said = Text(result.text, "green") if result.error is None else Text(f"failed: {result.error}", "red")
-        self._console.print(Text.assemble((f"  {result.clip.name}  ", "dim"), said), soft_wrap=True)
+        outcome = Text(result.text, "green") if result.error is None else Text(f"failed: {result.error}", "red")
+        self._console.print(Text.assemble((f"  {result.clip.name}  ", "dim"), outcome), soft_wrap=True)
 
 
 def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
@@ -280,8 +280,8 @@ def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
         table.add_row(*total, style="bold")
     recorded = yardstick([result.clip for result in runs[0].results if result.mode == "offline"])
     if recorded is not None:
-        said = f"faster-whisper: {recorded.errors} in {recorded.reference_length}"
-        table.add_row("recorded", *(() if narrow else ("",)), "offline", said, f"{100 * recorded.rate:.1f}")
+        outcome = f"faster-whisper: {recorded.errors} in {recorded.reference_length}"
+        table.add_row("recorded", *(() if narrow else ("",)), "offline", outcome, f"{100 * recorded.rate:.1f}")
     table.caption = (
         f"offline: {CONCURRENCY} requests at a time; streaming: one clip after the other"
         f"{', at the speed of speech' if realtime else ''}. Latency: offline from the request to its text, streaming "

@@ -97,11 +97,11 @@ def diarize(
     if streaming and speech is not None:
         raise typer.BadParameter("--speech is for whole recordings; leave --streaming out, or use --vad")
     judge = scoring(reference, collar_s, skip_overlap)
-    told = None if speech is None else turns_in(speech)
+    speech_turns = None if speech is None else turns_in(speech)
     paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="diarize")
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
         diarizer = _open(stack, model, vad, options, store, rttm=format == "rttm")
-        if vad is None and told is None:
+        if vad is None and speech_turns is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
         printer = _Printer(documents, paths, judge, names=paths != (files or []) or len(paths) > 1)
         for index, path in enumerate(paths):
@@ -112,7 +112,9 @@ def diarize(
                 if streaming:
                     printer.play(index, diarizer.play(path, recording=name))
                 else:
-                    given = None if told is None else _segments(of_recording(told, name, speech or Path()))
+                    given = (
+                        None if speech_turns is None else _segments(of_recording(speech_turns, name, speech or Path()))
+                    )
                     printer.show(index, diarizer.diarize(path, recording=name, speech=given))
             except TritoneError as error:
                 printer.fail(path, error)

@@ -29,10 +29,10 @@ def ensemble(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
     ] = False,
-    check: Annotated[
+    trial: Annotated[
         bool | None,
         typer.Option(
-            "--check/--no-check",
+            "--trial/--no-trial",
             help="Load the models in a Triton before they are put into the repository. Default: if there is one here.",
         ),
     ] = None,
@@ -65,7 +65,7 @@ def ensemble(
                 options=options,
                 force=force,
                 overcommit=overcommit,
-                check=partial(try_models, check=check, every=True),
+                check=partial(try_models, trial=trial, every=True),
             )
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error

@@ -28,7 +28,7 @@ from tritone.systems import Playback, System, open_system, parse_spec, transcrib
 from tritone.systems.streams import DEFAULT_CHUNK_MS
 
 
-@takes_option_classes(leave_out=("concurrency", "hotwords", "timestamps"))  # which have a form of their own, or no use
+@takes_option_classes(leave_out=("concurrency", "hotwords", "detail_times"))  # of an own form, or no use
 def evaluate(
     *,
     where: Where,

@@ -87,7 +87,7 @@ def gateway(
             aliases=tuple(alias or ()),
             tls=tls,
         )
-        server = GatewayServer(options, told=_show)
+        server = GatewayServer(options, on_started=_show)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     server.run()

@@ -75,12 +75,14 @@ def unload(
     model: Model,
     *,
     url: Url = DEFAULT_URL,
-    stages: Annotated[bool, typer.Option("--stages", help="Also the models that an ensemble is made of.")] = False,
+    with_stages: Annotated[
+        bool, typer.Option("--with-stages", help="Also the models that an ensemble is made of.")
+    ] = False,
     connection: Connection,
 ) -> None:
     """Take a model out of service; requests in flight are answered."""
     with _control(url, connection) as control:
-        control.unload(model, stages=stages)
+        control.unload(model, stages=with_stages)
         _print(control.states(model))
 
 

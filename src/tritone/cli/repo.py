@@ -151,8 +151,10 @@ def diff(
         typer.echo(f"{SIGNS[each.side]} {each.name}")
     count = Counter(each.side for each in found)
     if found:
-        told = f"{count['both']} files differ, {count['left']} on the left alone, {count['right']} on the right alone"
-        typer.echo(told, err=True)
+        summary = (
+            f"{count['both']} files differ, {count['left']} on the left alone, {count['right']} on the right alone"
+        )
+        typer.echo(summary, err=True)
         raise typer.Exit(1)
 
 
@@ -179,14 +181,14 @@ def gc(
 def rollback(
     storage: Stored,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
-    to: Annotated[
+    to_version: Annotated[
         int | None, typer.Option(min=1, help="The version; by default the one before that is served.")
     ] = None,
 ) -> None:
     """Serve an earlier version of a model again, with the configuration that it had."""
     from tritone.repository.push import rollback as go_back
 
-    typer.echo(f"{model}\t{go_back(_store(storage), model, to=to)}\tserved")
+    typer.echo(f"{model}\t{go_back(_store(storage), model, to=to_version)}\tserved")
 
 
 def _tell(moved: "Moved", what: str) -> None:

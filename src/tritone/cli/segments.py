@@ -67,8 +67,8 @@ def segments(
     """Find the speech in recordings.
 
     A voice activity detector does it, on a running server (--url) or from a bundle of `tritone export silero` in this
-    process (--model). Options from --threshold to --max-segment-s decide what a segment is; without them those of the
-    model do. Exit code 0 only if every recording worked.
+    process (--model). Options from --speech-threshold to --max-segment-s decide what a segment is; without them
+    those of the model do. Exit code 0 only if every recording worked.
     """
     where.check("vad, which `tritone export silero --output vad` makes")
     if streaming and (unused := [f"--{name.replace('_', '-')}" for name in OF_RECORDINGS if name in options]):

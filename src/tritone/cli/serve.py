@@ -23,7 +23,7 @@ from tritone.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
 from tritone.server.installation import find_installation
-from tritone.server.options import DOORS
+from tritone.server.options import LOCKED_APIS
 from tritone.server.ports import is_loopback
 from tritone.server.remote import LocalCopy, Updates, can_read, triton_address
 from tritone.storage import open_store, parse
@@ -163,7 +163,7 @@ def _serve(
         ]
         metrics = f"metrics http://{options.host}:{options.metrics_port}/metrics"
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
-        console.print(_doors(options), highlight=False)
+        console.print(_locks(options), highlight=False)
         if gateway is not None:
             beside = stack.enter_context(gateway().background())
             address = f"http://{beside.options.address(beside.port)}"
@@ -267,20 +267,20 @@ def _front(
             key=options.key,
             tls=tls,
             drain_hint_s=options.drain_s or 1.0,
-            open_apis=frozenset(options.open_doors),
+            open_apis=frozenset(options.open_apis),
         )
     )
 
 
-def _doors(options: ServerOptions) -> str:
-    opened = options.open_doors
-    told = (
+def _locks(options: ServerOptions) -> str:
+    opened = options.open_apis
+    note = (
         f"Open to everybody: inference, metadata, statistics, health, metrics{''.join(f', {each}' for each in opened)}."
     )
-    closed = [each for each in DOORS if each not in opened]
+    closed = [each for each in LOCKED_APIS if each not in opened]
     if closed:
-        told += f" With the key in {key_file(options.grpc_port)}: {', '.join(closed)}."
-    return told
+        note += f" With the key in {key_file(options.grpc_port)}: {', '.join(closed)}."
+    return note
 
 
 def _why(code: int) -> str:

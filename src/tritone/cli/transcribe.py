@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritone.audio.files import Selection
-from tritone.cli.shared import recordings
-from tritone.cli.shared import search_options as options
+from tritone.cli.shared import recordings, search_options
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
@@ -21,6 +20,8 @@ from tritone.cli.shared.where import Vad, Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
 from tritone.formats import FORMATS
+from tritone.options.fields import described
+from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, with_search
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcribe_journaled, transcriber
 from tritone.texts import TextOptions, tidy
@@ -28,10 +29,8 @@ from tritone.texts import TextOptions, tidy
 if TYPE_CHECKING:
     from tritone.result import TranscriptResult
 
-OF_WHISPER = ("--language", "--task", "--prompt", "--word-times", "--decoding")
 
-
-@takes_option_classes(leave_out=("hotwords", "timestamps"))  # which have a form of their own here
+@takes_option_classes(leave_out=("hotwords", "detail_times"))  # which have a form of their own here
 def transcribe(
     *,
     files: Annotated[
@@ -48,21 +47,9 @@ def transcribe(
     where: Where,
     on_ray: OnRay,
     search: Annotated[dict[str, Any], SearchOptions],
-    decoding: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help='Whisper models: how to transcribe, like {"language": "de", "beam": 5}.'),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="Whisper models: transcribe, or translate into English.", metavar="TASK")
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Whisper models: text that comes before, such as rare names.")
-    ] = None,
-    word_times: Annotated[
-        bool | None, typer.Option("--word-times", help="Whisper models: find the times of words, which costs a call.")
-    ] = None,
-    loaded: options.LoadedSearch,
-    hotwords: options.Hotwords = None,
+    decoding: Annotated[dict[str, Any], DecodingOptions],
+    loaded: search_options.LoadedSearch,
+    hotwords: search_options.Hotwords = None,
     vad: Vad = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
@@ -128,14 +115,14 @@ def transcribe(
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {**vars(loaded), "vad": vad}
-    own_options = {"task": task, "prompt": prompt, "word_times": word_times}
-    decoded = _decoding(decoding, {name: value for name, value in own_options.items() if value is not None})
+    try:
+        DecodingOptions().changed(decoding)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
     # Of Whisper models; what others have of words is there anyway.
     timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
-    if where.what is not None:
-        options.check_used([*asked, *(["lm"] if loaded.lm is not None else [])], asked.get("search", "greedy"))
-    told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
-    if format != "text" and (unused := [name for name, value in told if value]):
+    of_text = (("--json", json), ("--timestamps", timestamps), ("--details", details))
+    if format != "text" and (unused := [name for name, value in of_text if value]):
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
     if json and output is not None:
         raise typer.BadParameter("--json prints lines; with --output there is --format json")
@@ -160,7 +147,7 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, reconnect)
+        system = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
         system = stack.enter_context(closing(system))
         if labels.speakers:
             system = stack.enter_context(labels.added_to(system, where))
@@ -187,34 +174,6 @@ def transcribe(
 def _tidied(result: "TranscriptResult", texts: TextOptions) -> "TranscriptResult":
     written: Any = None if result.value is None else tidy(result.value, texts)
     return replace(result, value=written)
-
-
-def _decoding(text: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Request parameters of a Whisper model, checked, in the form that requests have them.
-
-    Args:
-        text: JSON of any of them.
-        given: those that have options of their own.
-    """
-    if text is None and not given:
-        return {}
-    import json
-
-    from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
-
-    try:
-        if text is not None:
-            read_decoding(text)
-        found: dict[str, Any] = json.loads(text or "{}")
-        if twice := sorted(set(found) & set(given)):
-            raise InputError(f"{', '.join(twice)} has an option of its own, which is given, too")
-        DecodingOptions().changed(given)
-    except InputError as error:
-        raise typer.BadParameter(str(error), param_hint="--decoding" if text is not None else None) from error
-    return {
-        name: ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else value
-        for name, value in {**found, **given}.items()
-    }
 
 
 def _open(
@@ -270,17 +229,17 @@ def _load(
     bundle = where.prepared()
     opened = Bundle.open(bundle)
     if opened.manifest.whisper is not None:
-        language = {"language": given["language"]} if given.get("language") else {}
-        given, decoding = {**given, "language": None}, {**language, **decoding}
-        if unfit := [name for name, value in given.items() if value is not None]:
+        unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
+        if unfit:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
-            raise typer.BadParameter(f"{flags} is not for Whisper models; they have {', '.join(OF_WHISPER)}")
-        options = where.loading(**{**timed, **decoding})
+            raise typer.BadParameter(f"{flags} is not for Whisper models; leave it out")
+        options = where.loading(**{**timed, **with_search(decoding, given)})
     else:
         if decoding:
-            raise typer.BadParameter(
-                f"{', '.join(OF_WHISPER)} are for Whisper models; this one has --search and its options"
-            )
+            flags = ", ".join(described(DecodingOptions)[name].flag for name in decoding)
+            raise typer.BadParameter(f"{flags} is for Whisper models; this one has --search and its options")
+        searched = [name for name, value in given.items() if value is not None and name != "vad"]
+        search_options.check_used(searched, given.get("search", "greedy"))
         speech_kind(opened)
         options = where.loading(**given)
     here = BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)

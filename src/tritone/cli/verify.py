@@ -16,7 +16,7 @@ def verify(
     first: Annotated[Path, typer.Argument(help="A recording of one person.", show_default=False)],
     second: Annotated[Path, typer.Argument(help="Another recording.", show_default=False)],
     model: VoiceModel,
-    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if the speakers differ.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit code 1 if the speakers differ.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Compare two voices: one speaker or two?
@@ -24,13 +24,13 @@ def verify(
     Their embeddings are made by a running server (--url) or in this process (--model; demo-speaker if not given).
     Their similarity is the cosine of these, from -1 to 1. It is compared with --threshold, or with
     the one that the bundle comes with; a served model has none. Exit code 0 if an answer was found, whatever it is;
-    --check makes it 1 for different speakers.
+    --exit-code makes it 1 for different speakers.
     """
     from tritone.speakers.scoring import unit_length
 
     voices = model.embed([first, second])
-    if check and voices.limit is None:
-        raise typer.BadParameter("--check needs --threshold: this model does not come with one")
+    if exit_code and voices.limit is None:
+        raise typer.BadParameter("--exit-code needs --threshold: this model does not come with one")
     one, other = unit_length(voices.vectors)
     similarity = min(1.0, max(-1.0, float(one @ other)))
     limit = voices.limit
@@ -51,5 +51,5 @@ def verify(
         answer = "same speaker" if is_same else "different speakers"
         typer.echo(f"similarity {similarity:.4f}: {answer}")
         typer.echo(f"threshold {limit.cosine:g}, {limit.source}", err=True)
-    if check and not is_same:
+    if exit_code and not is_same:
         raise typer.Exit(1)

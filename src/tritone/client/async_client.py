@@ -27,7 +27,7 @@ from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter, Search, request_parameters
 from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TextReply
 from tritone.client.requests import Asked
-from tritone.client.retries import Retries, told
+from tritone.client.retries import Retries, with_attempts
 from tritone.client.stream_steps import DEFAULT_CHUNK_MS, DEFAULT_RESUME_S
 from tritone.client.transport import Call
 from tritone.errors import TritoneError
@@ -259,7 +259,7 @@ class AsyncClient:
             except TritoneError as error:
                 wait_s = self._retries.wait_s(error, attempts, deadline)
                 if wait_s is None:
-                    raise told(error, attempts) from error.__cause__
+                    raise with_attempts(error, attempts) from error.__cause__
                 await asyncio.sleep(wait_s)
                 call = replace(call, timeout_s=max(0.001, deadline - time.monotonic()))
 

@@ -99,14 +99,14 @@ class GrpcTransport:
 
     def answers(self, call: Call[Answer]) -> Iterator[Answer]:
         task, metadata = f"model '{call.model}'", (*self._metadata, *call.headers.items())
-        told: Any = None
+        responses: Any = None
         try:
-            told = self._stub.ModelStreamInfer(iter([message_of(call)]), timeout=call.timeout_s, metadata=metadata)
+            responses = self._stub.ModelStreamInfer(iter([message_of(call)]), timeout=call.timeout_s, metadata=metadata)
             refused: Exception | None = None
             # To its end, whatever happens, and without the metadata that makes errors statuses (`triton_grpc_error`):
             # Triton 2.51 crashes if it is about to answer again when such a call is over
             # (github.com/triton-inference-server/server/issues/7368).
-            for answer in told:
+            for answer in responses:
                 if answer.error_message:
                     refused = refused or refusal_of(answer, call, self._endpoint)
                 elif refused is None:
@@ -116,7 +116,7 @@ class GrpcTransport:
         except (grpc.RpcError, ValueError) as error:
             raise explained(error, self._endpoint, task, call.timeout_s) from error
         except GeneratorExit:
-            Thread(target=_read_out, args=(told,), daemon=True).start()
+            Thread(target=_read_out, args=(responses,), daemon=True).start()
             raise
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
@@ -199,10 +199,10 @@ def refusal_of(answer: Any, call: Call[Any], endpoint: Endpoint) -> Exception:
     return explain(Refusal(status, answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
 
 
-def _read_out(told: Any) -> None:
+def _read_out(responses: Any) -> None:
     """Read the answers that nobody wants any more."""
     with suppress(grpc.RpcError, ValueError):
-        for _ in told:
+        for _ in responses:
             pass
 
 

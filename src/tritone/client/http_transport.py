@@ -48,8 +48,8 @@ class HttpServices:
             Refusal: the server did not take it.
             OSError, TimeoutError: as `HttpConnections.request`.
         """
-        told = {**self._headers, **(headers or {})}
-        answer = await self._connections.request(method, self._path + path, told, body, timeout_s=timeout_s)
+        all_headers = {**self._headers, **(headers or {})}
+        answer = await self._connections.request(method, self._path + path, all_headers, body, timeout_s=timeout_s)
         if answer.status != 200:
             hint_s = seconds_of(answer.headers.get("retry-after"))
             raise Refusal(str(answer.status), answer.headers.get("location") or message_in(answer.body), hint_s)

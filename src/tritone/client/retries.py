@@ -60,7 +60,7 @@ class Retries:
 NO_RETRIES = Retries()
 
 
-def told(error: TritoneError, attempts: int) -> TritoneError:
+def with_attempts(error: TritoneError, attempts: int) -> TritoneError:
     """The error, saying how often it was tried if that was more than once."""
     if attempts < 2:
         return error
@@ -115,7 +115,7 @@ class RetryingTransport(AroundTransport):
                     )
                     waiting.add_done_callback(lambda wait: pending.cancel() if wait.cancelled() else None)
                     return
-        _settle(pending, error=told(error, attempts) if isinstance(error, TritoneError) else error)
+        _settle(pending, error=with_attempts(error, attempts) if isinstance(error, TritoneError) else error)
 
     async def _again(
         self, wait_s: float, call: Call[Answer], pending: _Pending[Answer], attempts: int, deadline: float
@@ -143,7 +143,7 @@ class RetryingTransport(AroundTransport):
             except TritoneError as error:
                 wait_s = self._retries.wait_s(error, attempts, deadline)
                 if wait_s is None:
-                    raise told(error, attempts) from error.__cause__
+                    raise with_attempts(error, attempts) from error.__cause__
                 time.sleep(wait_s)
 
     def close(self) -> None:

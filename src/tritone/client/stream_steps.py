@@ -22,7 +22,7 @@ from tritone.audio.waveform import Samples, check_waveform, widened
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import ActivityReply, Reply, TextReply
-from tritone.client.retries import NO_RETRIES, Retries, told
+from tritone.client.retries import NO_RETRIES, Retries, with_attempts
 from tritone.client.transport import Call
 from tritone.errors import (
     InputError,
@@ -116,7 +116,7 @@ class StreamSteps(Generic[Answer]):
         self._renew()
         self._resumes = resume_s is not None
         self._kept = _Kept(round((resume_s or 0) * model.sample_rate))
-        self._told: tuple[int, ...] = ()  # how much news of each sort the caller has seen
+        self._passed: tuple[int, ...] = ()  # how much news of each sort the caller has seen
         self._known: tuple[int, ...] = ()  # and how much of it a stream that began anew has still to repeat
         self.resumed = 0
         """How often the stream was begun anew."""
@@ -233,7 +233,7 @@ class StreamSteps(Generic[Answer]):
             answer = self._later_news(answer, self._known)
             self._known = tuple(max(0, known - new) for known, new in zip(self._known, news, strict=True))
         news = self._news(answer)
-        self._told = tuple(told + new for told, new in zip(self._told, news, strict=True)) if self._told else news
+        self._passed = tuple(old + new for old, new in zip(self._passed, news, strict=True)) if self._passed else news
         # Several chunks may have gone up since the caller saw an answer.
         self._latest = self._joined(self._latest, answer)
 
@@ -255,7 +255,7 @@ class StreamSteps(Generic[Answer]):
                 # A server that may not be there any more: its answer is not waited for.
                 yield Leave(self._call(self._silence, end=True, timeout_s=GOODBYE_TIMEOUT_S))
                 self._renew()
-                self._known = self._told
+                self._known = self._passed
                 try:
                     pieces = self._kept.pieces(max(self._chunk_samples, round(REPLAY_S * self.model.sample_rate)))
                     for samples, is_last in pieces:
@@ -288,7 +288,7 @@ class StreamSteps(Generic[Answer]):
                 if wait_s is None:
                     if isinstance(error, ServerBusyError):
                         self._over = True  # it was refused: there is nothing to end
-                    raise told(error, attempts) from error.__cause__
+                    raise with_attempts(error, attempts) from error.__cause__
                 if not isinstance(error, ServerBusyError):
                     yield from self._saying_goodbye()  # the server may have heard it
                 yield Pause(wait_s)
@@ -360,17 +360,17 @@ class ActivitySteps(StreamSteps[SpeechActivity]):
         return replace(answer, segments=(), probabilities=none)
 
     def _joined(self, earlier: SpeechActivity, answer: SpeechActivity) -> SpeechActivity:
-        told = answer.probabilities
-        if told is not None and earlier.probabilities is not None:
-            told = np.concatenate((earlier.probabilities, told))
-        return replace(answer, segments=earlier.segments + answer.segments, probabilities=told)
+        both = answer.probabilities
+        if both is not None and earlier.probabilities is not None:
+            both = np.concatenate((earlier.probabilities, both))
+        return replace(answer, segments=earlier.segments + answer.segments, probabilities=both)
 
     def _news(self, answer: SpeechActivity) -> tuple[int, ...]:
         return len(answer.segments), 0 if answer.probabilities is None else len(answer.probabilities)
 
     def _later_news(self, answer: SpeechActivity, known: Sequence[int]) -> SpeechActivity:
-        told = None if answer.probabilities is None else answer.probabilities[known[1] :]
-        return replace(answer, segments=answer.segments[known[0] :], probabilities=told)
+        later = None if answer.probabilities is None else answer.probabilities[known[1] :]
+        return replace(answer, segments=answer.segments[known[0] :], probabilities=later)
 
 
 class _Kept:

@@ -28,7 +28,7 @@ def serve_page(
     stage: Callable[[str], None],
     *,
     port: int = DEFAULT_PORT,
-    told: Callable[[str], None] = lambda address: None,
+    on_address: Callable[[str], None] = lambda address: None,
 ) -> Iterator[GatewayServer]:
     """Serve bundles behind a gateway on loopback; both are gone afterwards.
 
@@ -37,7 +37,7 @@ def serve_page(
             recordings alone, and voice activity is served, it writes live streams, too, each utterance at its end.
         stage: is called with what takes a moment.
         port: of the page; 0 takes any that is free.
-        told: is called with the address of the page when it can be opened.
+        on_address: is called with the address of the page when it can be opened.
 
     Returns:
         A gateway that is not running yet.
@@ -70,5 +70,5 @@ def serve_page(
                 model=chosen.get("offline", ""),
                 stream_model=chosen.get("streaming", ""),
             )
-            yield GatewayServer(gateway, told=lambda server: told(f"http://{HOST}:{server.port}/"))
+            yield GatewayServer(gateway, on_started=lambda server: on_address(f"http://{HOST}:{server.port}/"))
             stage("stopping Triton")

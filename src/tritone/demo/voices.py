@@ -47,20 +47,20 @@ class VoiceRun:
     evaluation: Evaluation | None = None
 
     @property
-    def heard(self) -> list[Voice]:
+    def embedded(self) -> list[Voice]:
         """The voices that have embeddings."""
         return [voice for voice in self.voices if voice.halves is not None]
 
     def cosines(self) -> Doubles:
         """(n, n): the first half of each voice that was heard against the second half of each."""
-        halves = np.array([voice.halves for voice in self.heard], dtype=np.float64)
+        halves = np.array([voice.halves for voice in self.embedded], dtype=np.float64)
         return halves[:, 0] @ halves[:, 1].T if len(halves) else np.zeros((0, 0))
 
     def targets(self) -> Bools:
         """(n, n): are both halves of one speaker?"""
-        heard = self.heard
-        same = [[one.clip.same_speaker(other.clip) for other in heard] for one in heard]
-        return np.array(same, dtype=np.bool_).reshape(len(heard), len(heard))
+        embedded = self.embedded
+        same = [[one.clip.same_speaker(other.clip) for other in embedded] for one in embedded]
+        return np.array(same, dtype=np.bool_).reshape(len(embedded), len(embedded))
 
     def eer(self) -> float | None:
         """The equal error rate of these trials, a fraction; None without trials of both kinds."""
@@ -70,14 +70,14 @@ class VoiceRun:
         return ErrorCurve.of(targets.ravel(), self.cosines().ravel()).eer().value
 
     def nearest_other(self, place: int) -> tuple[float, Clip] | None:
-        """The most similar half of another speaker's clip, for the voice at that place of `heard`, and its cosine."""
+        """The most similar half of another speaker's clip, for the voice at that place, and its cosine."""
         others = np.flatnonzero(~self.targets()[place])
         if not len(others):
             return None
         cosines = self.cosines()
         alike = np.maximum(cosines[place], cosines[:, place])[others]
         best = int(np.argmax(alike))
-        return float(alike[best]), self.heard[int(others[best])].clip
+        return float(alike[best]), self.embedded[int(others[best])].clip
 
 
 def compare_voices(

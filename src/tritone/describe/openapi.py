@@ -42,13 +42,13 @@ def openapi(
     }
     for model in models:
         base = f"/v2/models/{quote(model.name, safe='')}"
-        told = [each for each in requests if each.model == model.name]
+        of_model = [each for each in requests if each.model == model.name]
         name = model.name
         paths[f"{base}/ready"] = {"get": _read(name, f"{name}.ready", "Whether the model takes requests.")}
         paths[base] = {"get": _read(name, f"{name}.metadata", "Names, types and shapes of its tensors.")}
         paths[f"{base}/config"] = {"get": _read(name, f"{name}.config", "Its configuration.")}
         paths[f"{base}/stats"] = {"get": _read(name, f"{name}.stats", "Counts and times of its requests.")}
-        paths[path_of(model)] = {"post": _infer(model, told, bodies)}
+        paths[path_of(model)] = {"post": _infer(model, of_model, bodies)}
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": "2", "description": "Models served by NVIDIA Triton Inference Server."},

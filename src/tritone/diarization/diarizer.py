@@ -20,7 +20,7 @@ from tritone.audio.files import AudioBlocks
 from tritone.audio.inputs import AudioInput, load, source_of
 from tritone.audio.waveform import Waveform, widened
 from tritone.diarization.clustering import grouped
-from tritone.diarization.listening import LevelStream, ToldStream
+from tritone.diarization.listening import GivenSpeechStream, LevelStream
 from tritone.diarization.names import Name, name_speakers
 from tritone.diarization.online import OnlineSpeakers, unused_labels
 from tritone.diarization.options import SpeakerOptions
@@ -138,7 +138,7 @@ class Diarizer:
             AudioError: the audio cannot be used.
             TritoneError: a model failed.
         """
-        listener = self._listener() if speech is None else ToldStream(speech, self.sample_rate)
+        listener = self._listener() if speech is None else GivenSpeechStream(speech, self.sample_rate)
         name = recording or source_of(source, 0)
         with closing(listener):
             work = _Work(self, listener)

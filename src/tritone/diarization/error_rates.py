@@ -106,13 +106,13 @@ def score_turns(
         [(row, column) for row, column in best_pairs(together) if together[row, column] > 0] if together.size else []
     )
     right = sum((np.minimum(ours[row], theirs[column]) for row, column in pairs), np.zeros(len(weights)))
-    said, heard = ours.sum(axis=0), theirs.sum(axis=0)
+    num_ours, num_theirs = ours.sum(axis=0), theirs.sum(axis=0)
     speakers, jaccard = _jaccard(ours > 0, theirs > 0, weights, pairs)
     return Errors(
-        total_s=float(weights @ said),
-        missed_s=float(weights @ np.maximum(said - heard, 0)),
-        false_alarm_s=float(weights @ np.maximum(heard - said, 0)),
-        confusion_s=float(weights @ (np.minimum(said, heard) - right)),
+        total_s=float(weights @ num_ours),
+        missed_s=float(weights @ np.maximum(num_ours - num_theirs, 0)),
+        false_alarm_s=float(weights @ np.maximum(num_theirs - num_ours, 0)),
+        confusion_s=float(weights @ (np.minimum(num_ours, num_theirs) - right)),
         speakers=speakers,
         jaccard=jaccard,
     )

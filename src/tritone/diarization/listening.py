@@ -76,7 +76,7 @@ class LevelStream:
         return [SpeechSegment(max(0.0, start_s - PADDING_S), min(end_s + PADDING_S, self._samples / self._rate))]
 
 
-class ToldStream:
+class GivenSpeechStream:
     """Speech that is known beforehand, told as a detector would that hears it."""
 
     def __init__(self, speech: Iterable[SpeechSegment], sample_rate: int) -> None:
@@ -97,12 +97,14 @@ class ToldStream:
 
     def _advance(self, samples: int, final: bool) -> SpeechActivity:
         self._samples += samples
-        heard_s = self._samples / self._rate
+        received_s = self._samples / self._rate
         ended: list[SpeechSegment] = []
-        while self._coming and (self._coming[-1].end_s <= heard_s or (final and self._coming[-1].start_s < heard_s)):
+        while self._coming and (
+            self._coming[-1].end_s <= received_s or (final and self._coming[-1].start_s < received_s)
+        ):
             ended.append(self._coming.pop())
-        since = self._coming[-1].start_s if self._coming and self._coming[-1].start_s < heard_s else None
-        return SpeechActivity(tuple(ended), heard_s, FRAME_S, speaking_since_s=since, is_final=final)
+        since = self._coming[-1].start_s if self._coming and self._coming[-1].start_s < received_s else None
+        return SpeechActivity(tuple(ended), received_s, FRAME_S, speaking_since_s=since, is_final=final)
 
 
 def joined_segments(speech: Iterable[SpeechSegment]) -> list[SpeechSegment]:

@@ -44,15 +44,15 @@ def label_windows(vectors: Floats, lengths_s: Doubles, options: SpeakerOptions) 
         else of the next one.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    heard = np.flatnonzero(lengths > 0)
-    if not len(heard):
+    audible = np.flatnonzero(lengths > 0)
+    if not len(audible):
         return np.zeros(len(vectors), dtype=np.int64)
-    units = vectors[heard] / lengths[heard, None]
-    whole = lengths_s[heard] >= SHORT_SHARE * options.window_s
+    units = vectors[audible] / lengths[audible, None]
+    whole = lengths_s[audible] >= SHORT_SHARE * options.window_s
     if not whole.any():
         whole[:] = True
     labels = nearest(units, _centres(units[whole], options))
-    before = np.searchsorted(heard, np.arange(len(vectors)), side="right") - 1
+    before = np.searchsorted(audible, np.arange(len(vectors)), side="right") - 1
     return in_order(labels[np.maximum(before, 0)])
 
 

@@ -43,7 +43,7 @@ class WindowCutter:
         self._rate, self._window_s, self._shift_s = sample_rate, window_s, shift_s
         self._parts: list[Waveform] = []  # the audio that is kept
         self._first = 0  # index of its first sample
-        self._heard = 0
+        self._received = 0
         self._taken_s = 0.0  # end of the last piece
 
     def accept(self, samples: Waveform, speech: SpeechActivity) -> list[Window]:
@@ -54,10 +54,10 @@ class WindowCutter:
             speech: of this step, as of `Detector.stream`.
         """
         self._parts.append(samples)
-        self._heard += len(samples)
+        self._received += len(samples)
         # Segments of detectors are padded, and may begin in the one before or end beyond the audio.
-        heard_s = self._heard / self._rate
-        ended = [(max(each.start_s, self._taken_s), min(each.end_s, heard_s)) for each in speech.segments]
+        received_s = self._received / self._rate
+        ended = [(max(each.start_s, self._taken_s), min(each.end_s, received_s)) for each in speech.segments]
         pieces: list[tuple[float, float]] = []
         for start_s, end_s in ended:
             start_s = max(start_s, pieces[-1][1] if pieces else 0.0)
@@ -99,7 +99,7 @@ class WindowCutter:
 
     def _forget(self, since_s: float | None) -> None:
         """Drop what no window can need: up to the segment under way, or to one that may just begin."""
-        keep_s = self._heard / self._rate - LONGEST_PIECE_S if since_s is None else since_s - 1.0
+        keep_s = self._received / self._rate - LONGEST_PIECE_S if since_s is None else since_s - 1.0
         drop = round(keep_s * self._rate) - self._first
         if drop > LONGEST_PIECE_S * self._rate:  # seldom, since it copies
             self._parts = [self._audio()[drop:].copy()]

@@ -56,14 +56,14 @@ def with_speakers(transcript: Transcript, turns: Sequence[Turn]) -> Transcript:
 
 
 def _speaker(start_s: float, end_s: float, turns: Sequence[Turn], ends: Sequence[float]) -> str:
-    heard: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     near_s, near = NEAR_S, ""
     for each in turns[bisect_left(ends, start_s - NEAR_S) :]:
         if each.start_s > end_s + NEAR_S:
             break
         shared = min(end_s, each.end_s) - max(start_s, each.start_s)
         if shared > 0:
-            heard[each.speaker] = heard.get(each.speaker, 0.0) + shared
+            seconds_of[each.speaker] = seconds_of.get(each.speaker, 0.0) + shared
         elif -shared < near_s or (not near and -shared == near_s):
             near_s, near = -shared, each.speaker
-    return max(heard, key=lambda speaker: heard[speaker]) if heard else near
+    return max(seconds_of, key=lambda speaker: seconds_of[speaker]) if seconds_of else near

@@ -1,7 +1,7 @@
 """What a caller may still use: live streams, requests in a time, seconds of audio in a time.
 
     account.streaming()   one stream for the length of a `with` block
-    account.request()     one request; account.heard(audio_s): so much audio
+    account.request()     one request; account.count_audio(audio_s): so much audio
 
 Limits are counted in this process: several gateways behind a balancer each have their own.
 """
@@ -67,7 +67,7 @@ class Account:
             limit = self.limits.requests_per_minute
             raise GatewayRefusal(429, f"'{self.name}' may send {limit:g} requests a minute; try again later", wait_s)
 
-    def heard(self, audio_s: float) -> None:
+    def count_audio(self, audio_s: float) -> None:
         """Count audio; raises `GatewayRefusal` if it was too much. One recording may be longer than the limit."""
         if wait_s := self._audio.take(audio_s):
             limit = self.limits.audio_s_per_hour

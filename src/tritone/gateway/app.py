@@ -1,4 +1,4 @@
-"""The ASGI application of a gateway: the routes of its doors, health, metrics, limits and errors.
+"""The ASGI application of a gateway: the routes of its protocols, health, metrics, limits and errors.
 
 build_app(gateway)  ->  a Starlette application for `HttpServer`
 """
@@ -17,23 +17,23 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from tritone.gateway.doors import all_doors
 from tritone.gateway.gateway import Gateway
+from tritone.gateway.protocols import all_protocols
 from tritone.gateway.refusal import CODES, ErrorAnswer, GatewayRefusal
 from tritone.gateway.visits import Visits, error_response
 
 
-def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> Starlette:
+def build_app(gateway: Gateway, protocols: Iterable[ModuleType] | None = None) -> Starlette:
     """Make the application.
 
     Args:
-        doors: modules with `routes(gateway)`; None takes all there are.
+        protocols: modules with `routes(gateway)`; None takes all there are.
     """
-    chosen = all_doors().values() if doors is None else doors
+    chosen = all_protocols().values() if protocols is None else protocols
     routes: list[BaseRoute] = operators_routes(gateway, metrics=gateway.options.metrics_port is None)
-    for door in chosen:
-        if hasattr(door, "routes"):
-            routes += door.routes(gateway)
+    for protocol in chosen:
+        if hasattr(protocol, "routes"):
+            routes += protocol.routes(gateway)
     routes.append(_no_socket([each.path for each in routes if isinstance(each, WebSocketRoute)]))
 
     middleware = []

@@ -55,11 +55,11 @@ def hash_of(key: str) -> str:
 class Caller:
     """Who asks, for one request or connection.
 
-    `door`: the protocol, for metrics. `headers`: what is sent on to Triton, such as those of a trace.
+    `protocol`: the protocol, for metrics. `headers`: what is sent on to Triton, such as those of a trace.
     """
 
     account: Account = field(default_factory=lambda: Account(ANYBODY))
-    door: str = ""
+    protocol: str = ""
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -71,9 +71,9 @@ class Caller:
         """Hold one of the caller's live streams; raises `GatewayRefusal` if it has none left."""
         return self.account.streaming()
 
-    def heard(self, audio_s: float) -> None:
+    def count_audio(self, audio_s: float) -> None:
         """Count audio, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
-        self.account.heard(audio_s)
+        self.account.count_audio(audio_s)
 
 
 class Callers:

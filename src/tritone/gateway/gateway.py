@@ -1,7 +1,7 @@
-"""A gateway: what its doors share. One per process, in one event loop.
+"""A gateway: what its protocols share. One per process, in one event loop.
 
 gateway = Gateway(GatewayOptions(triton="http://localhost:8000"))
-caller = await gateway.admit(headers, query, door="openai")
+caller = await gateway.admit(headers, query, protocol="openai")
 transcript = await gateway.speech.transcribe(data, Ask(), caller)
 """
 
@@ -43,28 +43,28 @@ class Gateway:
         self.callers = Callers(options.keys)
         self.metrics = Metrics()
         self.traces = Traces(options.traces)
-        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_s)
+        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
         self.state: State = "serving"
 
-    async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, door: str = "") -> Caller:
+    async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, protocol: str = "") -> Caller:
         """Who asks, by the headers (names in lower case) and query of a request or connection.
 
         Args:
-            door: the protocol, for metrics and the log.
+            protocol: the protocol, for metrics and the log.
 
         Raises:
             GatewayRefusal: it may not ask, not now, or not so often.
         """
         visit = VISIT.get()
         if visit is not None:
-            visit.door = door
+            visit.protocol = protocol
         if self.state == "draining":
             raise GatewayRefusal(503, "this gateway is ending; connect again", 1.0, code="draining")
         account = await self.callers.account(headers, query)
         if visit is not None:
             visit.name = account.name
-        return Caller(account=account, door=door, headers=self.traces.outgoing(headers))
+        return Caller(account=account, protocol=protocol, headers=self.traces.outgoing(headers))
 
     async def why_not_ready(self) -> str:
         """Why nothing can be asked now; "" if it can."""

@@ -71,7 +71,7 @@ class Live:
         self._over = False
 
     @property
-    def heard_s(self) -> float:
+    def received_s(self) -> float:
         """Seconds of audio that were accepted."""
         return self._recent.end / self.sample_rate
 
@@ -138,8 +138,8 @@ class Live:
     async def late(self) -> bool:
         """Wait for a final text that a second model is writing; False at once if there is none.
 
-        It is for doors that send events while no audio comes, and may be awaited beside the other methods. Then `news`
-        has the event.
+        It is for protocols that send events while no audio comes, and may be awaited beside the other methods. Then
+        `news` has the event.
         """
         return self._second is not None and await self._second.late()
 
@@ -173,16 +173,16 @@ class Live:
 
     def _count(self, samples: Samples) -> None:
         try:
-            self._speech.heard(samples.size / self.sample_rate, self._model, self.caller)
+            self._speech.count_audio(samples.size / self.sample_rate, self._model, self.caller)
             longest = self._speech.limits.max_stream_s
-            if self.heard_s + samples.size / self.sample_rate > longest:
+            if self.received_s + samples.size / self.sample_rate > longest:
                 message = f"this stream has more than {longest:g} s of audio, the longest one; open a new one"
                 raise GatewayRefusal(413, message, code="stream_too_long")
         except GatewayRefusal:
             self._over = True
             raise
         self._recent.add(samples)
-        self._arrivals.add(self.heard_s)
+        self._arrivals.add(self.received_s)
 
     async def _taken(self, *, settled: bool = False) -> list[Event]:
         """The events that can be told now; `settled` waits for texts that a second model writes."""
@@ -252,18 +252,18 @@ class Live:
         if not self._text:
             self._found_text(placed)
         self._text = found.text
-        self._say("partial", self.heard_s, tidy(placed, self._ask.texts))
+        self._say("partial", self.received_s, tidy(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""
-        began_s = placed.words[0].start_s if placed.words else self.heard_s
+        began_s = placed.words[0].start_s if placed.words else self.received_s
         if self._vad is None:
             self._say("speech_started", began_s)
         if (came := self._arrivals.at(began_s)) is not None:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
-        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.heard_s
+        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.received_s
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)

@@ -14,7 +14,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        where = ["door", "model"]
+        where = ["protocol", "model"]
 
         def histogram(name: str, text: str) -> Histogram:
             options = {"namespace": NAMESPACE, "registry": self.registry, "buckets": LATENCIES}
@@ -28,18 +28,18 @@ class Metrics:
             "end_of_speech": histogram("end_of_speech_seconds", "From the audio of a segment's end to its final text."),
         }
         own = {"namespace": NAMESPACE, "registry": self.registry}
-        self.requests = Counter("requests", "Requests and connections.", ["door", "outcome"], **own)  # type: ignore[arg-type]
+        self.requests = Counter("requests", "Requests and connections.", ["protocol", "outcome"], **own)  # type: ignore[arg-type]
         self.seconds = Histogram(
             "request_seconds",
             "Time of requests, not of WebSockets.",
-            ["door"],
+            ["protocol"],
             namespace=NAMESPACE,
             registry=self.registry,
             buckets=TIMES,
         )
-        self.refusals = Counter("refusals", "Refused by the gateway itself.", ["door", "code"], **own)  # type: ignore[arg-type]
-        self.streams = Gauge("streams_open", "Live streams.", ["door"], **own)  # type: ignore[arg-type]
-        self.opened = Counter("streams", "Live streams that were opened.", ["door"], **own)  # type: ignore[arg-type]
+        self.refusals = Counter("refusals", "Refused by the gateway itself.", ["protocol", "code"], **own)  # type: ignore[arg-type]
+        self.streams = Gauge("streams_open", "Live streams.", ["protocol"], **own)  # type: ignore[arg-type]
+        self.opened = Counter("streams", "Live streams that were opened.", ["protocol"], **own)  # type: ignore[arg-type]
         audio = Counter("audio_seconds", "Audio that was taken.", where, **own)  # type: ignore[arg-type]
         # It is counted with every chunk of every stream, which takes less time than to look for the counter.
         self.audio = lru_cache(maxsize=1024)(audio.labels)

@@ -17,7 +17,7 @@ ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 class GatewayOptions:
     """Options of one gateway.
 
-    `ports`: doors that have a port of their own beside `port`, by name: one that serves another protocol (riva), or one
+    `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
     """

@@ -96,7 +96,7 @@ class Recording:
     def _count(self, audio_s: float, info: ModelInfo) -> None:
         """Count audio that was read, up to so many seconds from the start."""
         self._check_length(audio_s)
-        self._speech.heard(audio_s - self._counted_s, info.name, self._caller)
+        self._speech.count_audio(audio_s - self._counted_s, info.name, self._caller)
         self._counted_s = audio_s
 
     def _check_length(self, audio_s: float) -> None:

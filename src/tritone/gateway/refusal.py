@@ -1,8 +1,8 @@
 """What clients are told when something fails: one mapping from errors to a status, a code word and a sentence.
 
-    answer = told(error)   ->  ErrorAnswer(status=429, code="rate_limited", message=..., retry_after_s=2.5)
+    answer = answer_to(error)   ->  ErrorAnswer(status=429, code="rate_limited", message=..., retry_after_s=2.5)
 
-Every door words an error in its own protocol, and takes these four values for it. A client's own mistakes are told as
+Every protocol words an error in its own way, and takes these four values for it. A client's own mistakes are told as
 they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
 """
 
@@ -88,7 +88,7 @@ class ErrorAnswer:
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
-        """The JSON of every error by HTTP: the fields of OpenAI, which are those of the gateway's own doors, too."""
+        """The JSON of every error by HTTP: the fields of OpenAI, which the gateway's own protocols have, too."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
@@ -106,7 +106,7 @@ def decoders() -> Iterator[None]:
         raise GatewayRefusal(415, message) from error
 
 
-def told(error: BaseException) -> ErrorAnswer:
+def answer_to(error: BaseException) -> ErrorAnswer:
     """The answer about an error, which the log and the metrics of the request at hand have, too.
 
     Errors that are no mistake of the client are written to the log with what the client is not told.

@@ -34,13 +34,13 @@ class SecondPass:
     Args:
         rewrite: transcribes the audio of a segment; times count from its start.
         timeout_s: how long that may take, in seconds.
-        told: called with each final event when its text is known.
+        on_event: called with each final event when its text is known.
     """
 
-    def __init__(self, rewrite: Rewrite, timeout_s: float, told: Callable[[Event], None]) -> None:
+    def __init__(self, rewrite: Rewrite, timeout_s: float, on_event: Callable[[Event], None]) -> None:
         self._rewrite = rewrite
         self._timeout_s = timeout_s
-        self._told = told
+        self._on_event = on_event
         self._waiting: deque[Event | asyncio.Task[Event]] = deque()
 
     def begin(self, event: Event, samples: Samples, begin_s: float, *, whole: bool) -> None:
@@ -51,7 +51,7 @@ class SecondPass:
             whole: whether these are all of its samples.
         """
         if event.transcript is None or not event.transcript.text:
-            self._told(event)  # nobody said anything
+            self._on_event(event)  # nobody said anything
             self._waiting.append(event)
         elif not whole:
             self._waiting.append(self._failed(event, "too_long", f"it is longer than {MAX_SEGMENT_S:g} s"))
@@ -128,5 +128,5 @@ class SecondPass:
         return self._known(replace(event, second_pass=outcome))
 
     def _known(self, event: Event) -> Event:
-        self._told(event)
+        self._on_event(event)
         return event

@@ -25,8 +25,8 @@ try:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from tritone.gateway.app import build_app, operators_app
-    from tritone.gateway.doors import all_doors
     from tritone.gateway.gateway import Gateway
+    from tritone.gateway.protocols import all_protocols
     from tritone.net.http_server import HttpServer
     from tritone.net.websockets import ClientProtocol
 except ImportError as error:
@@ -51,23 +51,23 @@ class GatewayServer:
     """One gateway with its ports. `ports`: where it listens, by the names of `GatewayOptions.ports`, and "http".
 
     Args:
-        doors: those to open, by name; None takes all there are.
-        told: called when it listens.
+        protocols: those to open, by name; None takes all there are.
+        on_started: called when it listens.
     """
 
     def __init__(
         self,
         options: GatewayOptions,
         *,
-        doors: dict[str, ModuleType] | None = None,
-        told: Callable[["GatewayServer"], None] = lambda server: None,
+        protocols: dict[str, ModuleType] | None = None,
+        on_started: Callable[["GatewayServer"], None] = lambda server: None,
     ) -> None:
         self.options = options
         self.ports: dict[str, int] = {}
         self.gateway = Gateway(options)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._doors = all_doors() if doors is None else doors
-        self._told = told
+        self._protocols = all_protocols() if protocols is None else protocols
+        self._on_started = on_started
         self._ending: asyncio.Event | None = None
         self._at_once = False
 
@@ -99,7 +99,7 @@ class GatewayServer:
         """Serve in a thread while the block runs; ends at once."""
         listening = threading.Event()
         failed: list[BaseException] = []
-        earlier = self._told
+        earlier = self._on_started
 
         def started(server: GatewayServer) -> None:
             earlier(server)
@@ -113,7 +113,7 @@ class GatewayServer:
             finally:
                 listening.set()
 
-        self._told = started
+        self._on_started = started
         thread = threading.Thread(target=work, name="tritone-gateway")
         thread.start()
         try:
@@ -148,14 +148,16 @@ class GatewayServer:
             host, ports = self.options.host, self._http_ports()
             for name, port in ports.items():
                 sockets[name] = listen(host, port, _option(name))
-            for name in set(self.options.ports) - set(ports):  # that a door takes itself, with errors for programmers
+            for name in set(self.options.ports) - set(
+                ports
+            ):  # that a protocol takes itself, with errors for programmers
                 listen(host, self.options.ports[name], _option(name)).close()
         except BaseException:
             for listener in sockets.values():
                 listener.close()
             await self.gateway.close()
             raise
-        app = build_app(self.gateway, self._doors.values())
+        app = build_app(self.gateway, self._protocols.values())
         apps = {"http": app, "metrics": operators_app(self.gateway)}
         certificates = self.gateway.certificates
         watching = asyncio.ensure_future(self.gateway.watch())
@@ -167,14 +169,14 @@ class GatewayServer:
                 await servers[-1].start(tls=tls, sock=listener, backlog=BACKLOG)
                 self.ports[name] = listener.getsockname()[1]
             for name in self.options.ports:
-                if hasattr(self._doors[name], "serve"):
+                if hasattr(self._protocols[name], "serve"):
                     address = self.options.address(self.options.ports[name])
-                    others.append(await self._doors[name].serve(self.gateway, address))
+                    others.append(await self._protocols[name].serve(self.gateway, address))
                     self.ports[name] = getattr(others[-1], "port", self.options.ports[name])
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._end, False)
-            self._told(self)
+            self._on_started(self)
             await ending.wait()
             await self._drained()
         finally:
@@ -200,11 +202,11 @@ class GatewayServer:
             await asyncio.sleep(LOOK_S)
 
     def _http_ports(self) -> dict[str, int]:
-        """Those that speak HTTP; a door that has routes and no server of its own is served there alone."""
-        unknown = [name for name in self.options.ports if name not in self._doors]
+        """Those that speak HTTP; a protocol that has routes and no server of its own is served there alone."""
+        unknown = [name for name in self.options.ports if name not in self._protocols]
         if unknown:
-            raise ServerSetupError(f"there is no door {', '.join(unknown)}; there are {', '.join(self._doors)}")
-        own = {name: port for name, port in self.options.ports.items() if not hasattr(self._doors[name], "serve")}
+            raise ServerSetupError(f"there is no protocol {', '.join(unknown)}; there are {', '.join(self._protocols)}")
+        own = {name: port for name, port in self.options.ports.items() if not hasattr(self._protocols[name], "serve")}
         metrics = {} if self.options.metrics_port is None else {"metrics": self.options.metrics_port}
         return {"http": self.options.port, **metrics, **own}
 
@@ -251,7 +253,7 @@ def collect_again(loop: asyncio.AbstractEventLoop, period_s: float) -> None:
 
 
 def _at(app: "ASGIApp", path: str) -> "ASGIApp":
-    """The application as its door at `path` alone sees it, for clients that ask for / and nothing else."""
+    """The application as its protocol at `path` alone sees it, for clients that ask for / and nothing else."""
 
     async def served(scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] in ("http", "websocket") and scope["path"] == "/":

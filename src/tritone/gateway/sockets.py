@@ -1,4 +1,4 @@
-"""A client's WebSocket, as the doors that speak over one see it: its messages in order, and its end at once.
+"""A client's WebSocket, as the protocols that speak over one see it: its messages in order, and its end at once.
 
 A reader takes messages while work for earlier ones goes on, so that a client that vanishes is noticed and its work is
 cancelled. What waits is bounded; then nothing more is read, and the client has to wait.
@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
 from tritone.gateway.callers import Caller
-from tritone.gateway.refusal import ErrorAnswer, told
+from tritone.gateway.refusal import ErrorAnswer, answer_to
 from tritone.gateway.visits import VISIT, close_code
 
 if TYPE_CHECKING:
@@ -100,17 +100,17 @@ Talk = Callable[["Gateway", Socket], Awaitable[None]]
 Complain = Callable[[ErrorAnswer], Mapping[str, Any]]
 
 
-def conversations(gateway: "Gateway", path: str, door: str, talk: Talk, complain: Complain) -> WebSocketRoute:
+def conversations(gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain) -> WebSocketRoute:
     """The route on which clients of a protocol are let in, talked with, and left.
 
     Args:
-        door: the protocol's name, for metrics.
+        protocol: the protocol's name, for metrics.
         talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
     """
 
     async def answer(websocket: WebSocket) -> None:
-        caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
+        caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
         with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
             await websocket.accept(subprotocol=_subprotocol(websocket))
             socket = Socket(websocket, caller)
@@ -130,7 +130,7 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         if error is None or isinstance(error, WebSocketDisconnect):
             code, reason = DONE, ""
         else:
-            answer = told(error)
+            answer = answer_to(error)
             code, reason = close_code(answer), answer.code
             if (visit := VISIT.get()) is not None:
                 visit.status, visit.code = answer.status, answer.code

@@ -13,7 +13,7 @@ from tritone.audio.files import resample
 from tritone.audio.waveform import Samples, Waveform, widened
 from tritone.diarization import Diarizer, OnlineSpeakers, WindowCutter, speech_of, turns_of, with_speakers
 from tritone.diarization import SpeakerOptions as Telling
-from tritone.diarization.listening import ToldStream
+from tritone.diarization.listening import GivenSpeechStream
 from tritone.diarization.voices import SHORT_SHARE, Floats
 from tritone.errors import OperatorError
 from tritone.formats.rttm import Turn
@@ -81,10 +81,10 @@ class LiveSpeakers:
         info = await self._speech.model(self._wanted.model, "embedding")
         options, rate = self._options, info.sample_rate
         waveform = widened(resample(samples, sample_rate, rate))
-        told = ToldStream([SpeechSegment(max(0.0, each.start_s), each.end_s) for each in speech], rate)
+        listener = GivenSpeechStream([SpeechSegment(max(0.0, each.start_s), each.end_s) for each in speech], rate)
         cutter = WindowCutter(rate, window_s=options.window_s, shift_s=options.shift_s)
-        windows = cutter.accept(waveform, told.accept(waveform))
-        windows += cutter.accept(np.zeros(0, np.float32), told.finish())
+        windows = cutter.accept(waveform, listener.accept(waveform))
+        windows += cutter.accept(np.zeros(0, np.float32), listener.finish())
         long_enough = [each for each in windows if len(each.samples)]
         vectors = iter(
             await _embedded(self._speech, [each.samples for each in long_enough], info.name, rate, self._caller)

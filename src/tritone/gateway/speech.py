@@ -1,4 +1,4 @@
-"""What every door asks of Triton, in the event loop: models, whole recordings and live streams.
+"""What every protocol asks of Triton, in the event loop: models, whole recordings and live streams.
 
 transcript = await speech.transcribe(data, Ask(), caller)
 async with await speech.open(Ask(), 48000, caller) as live:
@@ -37,7 +37,7 @@ __all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
 
 
 class Speech:
-    """One Triton, as the doors use it; one per process."""
+    """One Triton, as the protocols use it; one per process."""
 
     def __init__(self, client: AsyncClient, options: GatewayOptions, metrics: Metrics) -> None:
         self._client = client
@@ -174,10 +174,10 @@ class Speech:
             self._lives.add(live)
             held.callback(self._lives.discard, live)
             await live.start()
-            gauge = self._metrics.streams.labels(caller.door)
+            gauge = self._metrics.streams.labels(caller.protocol)
             gauge.inc()
             held.callback(gauge.dec)
-            self._metrics.opened.labels(caller.door).inc()
+            self._metrics.opened.labels(caller.protocol).inc()
             live.held = held.pop_all()
         return live
 
@@ -230,15 +230,15 @@ class Speech:
             found = await speakers.labelled(found, audio)
         return tidy(found, ask.texts)
 
-    def heard(self, audio_s: float, model: str, caller: Caller) -> None:
+    def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
-        caller.heard(audio_s)
-        self._metrics.audio(caller.door, model).inc(audio_s)
+        caller.count_audio(audio_s)
+        self._metrics.audio(caller.protocol, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:
         """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
-        self._metrics.latencies[what].labels(live.caller.door, live.model).observe(seconds)
+        self._metrics.latencies[what].labels(live.caller.protocol, live.model).observe(seconds)
 
     def count_second_pass(self, live: Live, outcome: SecondPassOutcome) -> None:
         """Count how the second pass of a segment ended."""
-        self._metrics.second_passes.labels(live.caller.door, live.model, outcome).inc()
+        self._metrics.second_passes.labels(live.caller.protocol, live.model, outcome).inc()

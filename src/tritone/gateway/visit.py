@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class Visit:
     """What is known of it by now.
 
-    `door` and `name`, of the caller, are known when it is admitted; `code` is of the last error that was told to the
-    client, `refused` whether the gateway itself refused. `wording`: how its door words errors of HTTP; None is as the
-    gateway's own doors do.
+    `protocol` and `name`, of the caller, are known when it is admitted; `code` is of the last error that the
+    client got, `refused` whether the gateway itself refused. `wording`: how its protocol words errors of
+    HTTP; None is as the gateway's own protocols do.
     """
 
-    door: str = ""
+    protocol: str = ""
     name: str = ""
     status: int = 0
     code: str = ""

@@ -1,4 +1,4 @@
-"""What happens around every request and connection, whatever its door: limits, errors, metrics, log and trace.
+"""What happens around every request and connection, whatever its protocol: limits, errors, metrics, log and trace.
 
 It is ASGI middleware of its own, since it counts bodies as they come, and is around WebSockets, too. The log has
 neither audio nor text, and no query, which may have a key.
@@ -15,7 +15,7 @@ import anyio
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT, Visit
 from tritone.net.http_server import is_lost, when_lost
 from tritone.net.upload import Upload
@@ -34,7 +34,7 @@ DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may h
 
 
 def error_response(answer: ErrorAnswer) -> JSONResponse:
-    """An error as the gateway's own doors word it."""
+    """An error as the gateway's own protocols word it."""
     return JSONResponse(answer.body, answer.status, headers=answer.headers)
 
 
@@ -80,7 +80,7 @@ class Visits:
                 else:
                     await self._socket(scope, receive, sending)
         except Exception as error:
-            answer = told(error)
+            answer = answer_to(error)
             visit.status = answer.status
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
                 response = visit.wording(error, answer) if visit.wording else error_response(answer)
@@ -157,21 +157,21 @@ class Visits:
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Close a connection on which nothing has come for too long."""
-        idle_s, heard = self._limits.idle_s, time.monotonic()
+        idle_s, received_at = self._limits.idle_s, time.monotonic()
         loop = asyncio.get_running_loop()
         closing: list[asyncio.Task[None]] = []
 
         async def listening() -> Message:
-            nonlocal heard
+            nonlocal received_at
             message = await receive()
-            heard = time.monotonic()
+            received_at = time.monotonic()
             return message
 
         timer: asyncio.TimerHandle | None = None
 
         def look() -> None:
             nonlocal timer
-            left_s = heard + idle_s - time.monotonic()
+            left_s = received_at + idle_s - time.monotonic()
             if left_s > 0:
                 timer = loop.call_later(left_s, look)
                 return
@@ -190,16 +190,16 @@ def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: st
     """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
     failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
     outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
-    gateway.metrics.requests.labels(visit.door, outcome).inc()
+    gateway.metrics.requests.labels(visit.protocol, outcome).inc()
     if visit.refused:
-        gateway.metrics.refusals.labels(visit.door, visit.code).inc()
+        gateway.metrics.refusals.labels(visit.protocol, visit.code).inc()
     if timed:
-        gateway.metrics.seconds.labels(visit.door).observe(took_s)
+        gateway.metrics.seconds.labels(visit.protocol).observe(took_s)
     if ACCESS.isEnabledFor(logging.INFO):
         line = {
             "client": client,
             "caller": visit.name,
-            "door": visit.door,
+            "protocol": visit.protocol,
             "method": method,
             "path": path[:MAX_PATH],
             "status": visit.status,

@@ -36,8 +36,8 @@ def fetch(
         OSError: nobody answers, or what came is no HTTP.
         ValueError: the URL is none, or the answer is too large.
     """
-    told = {"Content-Type": "application/json", **(headers or {})} if body else dict(headers or {})
-    request = urllib.request.Request(url, body or None, told, method=method)
+    all_headers = {"Content-Type": "application/json", **(headers or {})} if body else dict(headers or {})
+    request = urllib.request.Request(url, body or None, all_headers, method=method)
     try:
         with (urllib.request.urlopen if in_web else DIRECT.open)(request, timeout=timeout_s) as answer:
             return _read(answer, max_bytes)

@@ -52,8 +52,8 @@ class Response:
         return cls(status, json.dumps(value).encode(), {**(headers or {}), "content-type": "application/json"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = {**self.headers, "content-length": str(len(self.body))}
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
+        all_headers = {**self.headers, "content-length": str(len(self.body))}
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers.items()]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 

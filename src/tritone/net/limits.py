@@ -77,7 +77,7 @@ class GatewayLimits(_Positive):
     body_grace_s: float = option(10, "Seconds that a body which comes slower than --body-kb-s may take on top.")
     body_kb_s: float = option(16, "Least speed of a body, in KB a second.")
     max_uploads: int = option(128, "Bodies that one address may be sending at once.")
-    triton_s: float = option(60, "Longest time that Triton may take to answer, in seconds.")
+    triton_timeout_s: float = option(60, "Longest time that Triton may take to answer, in seconds.")
     second_pass_s: float = option(10, "Longest time of a segment's second pass, in seconds; then its first text stays.")
     idle_s: float = option(60, "A live stream without audio is ended after so many seconds.")
 

@@ -76,6 +76,6 @@ class Waits:
                 came = self._connections.received.get(wait.peer, wait.received) - wait.received
                 allowed_s = min(limits.body_rate.allowed_s(came), limits.request_s)
                 if now - wait.begun > allowed_s and not wait.patient:
-                    told = limits.body_rate.broken("the message", came, now - wait.begun)
-                    wait.give_up(RefusedError(TOO_SLOW, told))
+                    message = limits.body_rate.broken("the message", came, now - wait.begun)
+                    wait.give_up(RefusedError(TOO_SLOW, message))
                     self.leave(wait)

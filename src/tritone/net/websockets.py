@@ -18,14 +18,14 @@ class ClientProtocol(WebSocketsSansIOProtocol):
     A client that sends audio faster than it is recognised is not read while enough of it waits, its answers neither.
     """
 
-    heard_at = 0.0  # the loop's time
+    received_at = 0.0  # the loop's time
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self.loop.time()
+        self.received_at = self.loop.time()
         super().data_received(data)
 
     def keepalive_timeout(self) -> None:
-        if self.read_paused or self.heard_at > self.ping_sent_at:
+        if self.read_paused or self.received_at > self.ping_sent_at:
             self.pong_timer = None
             self.schedule_ping()
             return

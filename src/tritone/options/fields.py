@@ -51,7 +51,8 @@ class Option:
     def flag(self) -> str:
         """What a command line has for another value than the default."""
         if self.flags:
-            return self.flags[0]
+            on, _, off = self.flags[0].partition("/")
+            return off if off and self.default is True else on
         return f"--{'no-' if self.default is True else ''}{self.name.replace('_', '-')}"
 
     @property

@@ -211,7 +211,7 @@ class Ahead:
         """Have a child compile, and another see that all of it was kept; what went wrong."""
         assert self._kept is not None
         for _ in range(2):
-            result, said = self._run_child(python_command(__name__, self._kind, code, self._kept.folder))
+            result, output = self._run_child(python_command(__name__, self._kind, code, self._kept.folder))
             if result != COMPILED:
                 break
         if result == 0:
@@ -219,7 +219,7 @@ class Ahead:
         reason = {COMPILED: "it was not kept", -signal.SIGXCPU: f"it took more than {CPU_S} s of a core"}.get(
             result, f"exit code {result}" if result >= 0 else f"it was ended by signal {-result}"
         )
-        return f"{reason}\n{said}".rstrip()
+        return f"{reason}\n{output}".rstrip()
 
     def _run_child(self, command: list[str]) -> tuple[int, str]:
         """Its exit code and what it said last. Its standard input is a pipe that ends with this process."""
@@ -235,12 +235,12 @@ class Ahead:
             timer.start()
             try:
                 assert child.stderr is not None
-                said = child.stderr.read().decode(errors="replace")
+                output = child.stderr.read().decode(errors="replace")
                 result = child.wait()
             finally:
                 timer.cancel()
                 self._child = None
-        return result, said.strip()[-TOLD:]
+        return result, output.strip()[-TOLD:]
 
 
 def compile_all(kind: str) -> None:

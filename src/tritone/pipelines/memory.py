@@ -64,9 +64,9 @@ def record(bundle: Bundle, *, anew: bool = False) -> Bundle:
         return bundle
     path = bundle.path / MANIFEST
     content = json.loads(path.read_bytes())
-    for told, artifact in zip(content["artifacts"], found.manifest.artifacts, strict=True):
+    for entry, artifact in zip(content["artifacts"], found.manifest.artifacts, strict=True):
         if artifact.memory is not None:
-            told["memory"] = artifact.memory.model_dump()
+            entry["memory"] = artifact.memory.model_dump()
     beside = path.with_suffix(".new")
     try:
         beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -182,14 +182,14 @@ class Recognizer(AudioModel[TranscriptResult]):
             only: TranscriptResult = replace(found, value=Transcript(found.value.text, segments=found.value.segments))
             return only
 
-        def heard(detector: Detector, samples: Waveform) -> SpeechActivity:
+        def detected(detector: Detector, samples: Waveform) -> SpeechActivity:
             return detector.detect(samples, sample_rate=rate).get()
 
         long_form = LongForm(
             rate,
             lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
             details=details,
-            activity=lambda: None if detector is None else partial(BlockActivity, partial(heard, detector), rate),
+            activity=lambda: None if detector is None else partial(BlockActivity, partial(detected, detector), rate),
         )
         results = self._each(inputs, sample_rate, chosen, batch_inputs, batch_s, long_form)
         return _mapped(shown, long_form.join(results))

@@ -240,8 +240,8 @@ def _key(found: Identified, checkpoint: Checkpoint, options: Mapping[str, Any], 
     else:
         seen = [(each.resolve(), each.stat()) for each in checkpoint.files]
         read = [[str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in seen]
-    told = [version("tritone"), checkpoint.family, read, {**options}, precision]
-    return sha256(json.dumps(told).encode()).hexdigest()[:16]
+    parts = [version("tritone"), checkpoint.family, read, {**options}, precision]
+    return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _check_packages(what: str | os.PathLike[str], checkpoint: Checkpoint) -> None:

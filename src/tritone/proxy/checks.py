@@ -84,11 +84,11 @@ def check_inference(inference: Inference, limits: Limits, *, trusted: bool, tail
     for each in inference.inputs:
         _check_input(each, limits)
     if tail_bytes is not None:
-        told = sum(each.num_bytes or 0 for each in inference.inputs)
-        if told != tail_bytes:
+        in_heads = sum(each.num_bytes or 0 for each in inference.inputs)
+        if in_heads != tail_bytes:
             raise RefusedError(
                 BAD_REQUEST,
-                f"the inputs' binary_data_size add up to {told} bytes, but {tail_bytes} follow the JSON header",
+                f"the inputs' binary_data_size add up to {in_heads} bytes, but {tail_bytes} follow the JSON header",
             )
 
 

@@ -66,7 +66,7 @@ class Passage:
             retry_after_s=1,
         )
 
-    def told(self, message: str) -> str:
+    def in_client_terms(self, message: str) -> str:
         """Triton's message with the client's name of the stream in place of ours."""
         if self.stream is None:
             return message

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -74,8 +74,9 @@ class GrpcUpstream:
         self._channel = grpc.aio.insecure_channel(options.upstream_grpc, [*limit, *quick, kept])
         self._key = {KEY_PREFIX + options.key_header: options.key} if options.key else {}
         self._calls: dict[str, Any] = {}
+        # Without the client's time limit: Triton would take its end for a cancelled call.
         self.stream_infer = self._channel.stream_stream(SERVICE + "ModelStreamInfer")
-        self._goodbyes: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> None:
         """Connect now, so that clients who take all descriptors do not keep Triton from those that are served.
@@ -112,18 +113,23 @@ class GrpcUpstream:
             with suppress(grpc.RpcError):  # a stream that Triton does not know any more has ended
                 await self.call("ModelInfer", stream.goodbye, timeout_s=GOODBYE_TIMEOUT_S)
 
-        task = asyncio.get_running_loop().create_task(goodbye())
-        self._goodbyes.add(task)
-        task.add_done_callback(self._goodbyes.discard)
+        self.finish(goodbye())
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background that no client waits for; `parted` and `close` wait for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def parted(self, timeout_s: float | None = None) -> None:
-        """Return when streams that were ended here have ended at Triton too."""
-        if self._goodbyes:
-            await asyncio.wait(self._goodbyes, timeout=timeout_s)
+        """Return when streams and calls that were ended here have ended at Triton too."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=timeout_s)
 
     async def close(self) -> None:
         await self.parted(STOP_GRACE_S)
-        await self._channel.close()
+        await self._channel.close()  # which cancels what is left
+        await self.parted(STOP_GRACE_S)
 
 
 class GrpcSide(grpc.GenericRpcHandler):
@@ -285,14 +291,12 @@ class GrpcSide(grpc.GenericRpcHandler):
         gate, peer = self._gate, peer_of(context)
         metadata = _texts(context.invocation_metadata())
         gate.connections.begin(peer)
-        upstream = self._upstream.stream_infer(timeout=context.time_remaining())
         relay, wait = None, gate.waits.enter(peer, patient=True)
         gate.connections.receive(peer)
         try:
             self._require_family(peer)
-            relay = _Relay(
-                gate, upstream, context, Owner.of(metadata, peer, connected=True), self._may_share_memory(metadata)
-            )
+            owner = Owner.of(metadata, peer, connected=True)
+            relay = _Relay(gate, self._upstream, context, owner, self._may_share_memory(metadata))
             running = asyncio.ensure_future(relay.run(self._messages(requests, peer, wait)))
             try:
                 await asyncio.wait((running, wait.over), return_when=asyncio.FIRST_COMPLETED)
@@ -307,7 +311,6 @@ class GrpcSide(grpc.GenericRpcHandler):
         except Exception as error:
             await _abort(context, error, gate.options)
         finally:
-            upstream.cancel()
             if relay is not None:
                 relay.close()
             gate.waits.leave(wait)
@@ -339,54 +342,102 @@ class GrpcSide(grpc.GenericRpcHandler):
 
 
 class _Relay:
-    """One call of ModelStreamInfer: requests go up one by one, Triton answers in their order."""
+    """One call of ModelStreamInfer: requests go up one by one, Triton answers in their order.
 
-    def __init__(self, gate: Gate, upstream: Any, context: Context, owner: Owner, trusted: bool) -> None:
+    When the client goes away, Triton's call is left to end: its requests end, and its answers are dropped as they come.
+    Triton 2.51 crashes now and then when a call is cancelled that it is about to answer, as `Gate.carry` says.
+    """
+
+    def __init__(self, gate: Gate, upstream: GrpcUpstream, context: Context, owner: Owner, trusted: bool) -> None:
         self._gate = gate
         self._upstream = upstream
         self._context = context
         self._owner = owner
         self._trusted = trusted
         self._waiting: deque[Passage | bytes] = deque()  # not answered yet; bytes: a refusal that waits for its turn
+        self._generating: Passage | None = None  # the newest request that may have any number of answers
         self._streams: set[Stream] = set()
         self._writing = asyncio.Lock()
         self._finished = False
+        self._gone: Exception | bool = False  # nobody reads the answers; what told so, if anything did
         self._late: set[asyncio.Task[None]] = set()
+        self._call = upstream.stream_infer()
+        self._sent: asyncio.Future[None] | None = None  # what was written to Triton last
+        # gRPC cancels a call where somebody is cancelled who reads it, so nobody does but this task.
+        self._reading = asyncio.ensure_future(self._read())
+        self._reading.add_done_callback(_looked_at)
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         sending = asyncio.ensure_future(self._send(requests))
         try:
-            async for response in self._upstream:
-                await self._answer(response)
-            await sending
+            await asyncio.wait((sending, self._reading), return_when=asyncio.FIRST_EXCEPTION)
+            for each in (self._reading, sending):
+                if each.done():
+                    each.result()
+            if isinstance(self._gone, Exception):
+                raise self._gone
             if not all(each.ending for each in self._streams):
                 await asyncio.sleep(BROKEN_OFF_S)
             self._finished = True
         finally:
             sending.cancel()
             await asyncio.wait((sending,))
-            if not sending.cancelled():
-                sending.exception()  # looked at, else asyncio complains
+            _looked_at(sending)
 
     def close(self) -> None:
         """Leave with what is unanswered. A client that went away without a word leaves no stream open."""
-        for each in self._waiting:
-            if isinstance(each, Passage):
-                self._gate.leave(each, failed=True)
+        self._gone = self._gone or True
         if not self._finished:
             for stream in self._streams:
                 self._gate.streams.end(stream)
+        if self._reading.done():
+            self._leave()
+            return
+        for each in self._waiting:
+            if isinstance(each, Passage):
+                each.give_up()
+        self._upstream.finish(self._drain())
+
+    async def _drain(self) -> None:
+        """Drop what Triton answers to a client that is gone; its requests are in flight until then."""
+        ending, limit_s = asyncio.ensure_future(self._end()), self._gate.options.limits.request_s
+        ended, _ = await asyncio.wait((ending,), timeout=limit_s)
+        if not ended:
+            LOG.warning("a call whose client is gone was cancelled: Triton did not end its answers in %g s", limit_s)
+            self._call.cancel()
+            await asyncio.wait((ending,))
+        self._leave()
+
+    async def _end(self) -> None:
+        """Return when Triton has answered everything."""
+        if self._sent is not None:
+            await asyncio.wait((self._sent,))
+        with suppress(grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):  # it has ended
+            await self._call.done_writing()
+        await asyncio.wait((self._reading,))
+
+    def _leave(self) -> None:
+        for each in (*self._waiting, self._generating):
+            if isinstance(each, Passage):
+                self._gate.leave(each, failed=True)
+
+    async def _read(self) -> None:
+        async for response in self._call:
+            await self._answer(response)
 
     async def _send(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for message in requests:
                 await self._pass(message)
-            await self._upstream.done_writing()
+            await self._up(self._call.done_writing())
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass  # upstream has ended: its answers tell why
-        except BaseException:
-            self._upstream.cancel()
-            raise
+
+    async def _up(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Write to Triton, which goes on where this is cancelled: gRPC would cancel the call."""
+        self._sent = asyncio.ensure_future(writing)
+        self._sent.add_done_callback(_looked_at)
+        await asyncio.shield(self._sent)
 
     async def _pass(self, message: bytes) -> None:
         limits, request_id = self._gate.options.limits, ""
@@ -405,27 +456,33 @@ class _Relay:
             return
         if passage.stream is not None:
             self._streams = {each for each in self._streams if each.busy or not each.ending} | {passage.stream}
-        if passage.facts.decoupled:  # any number of answers
-            self._gate.leave(passage, failed=False)
+        if (
+            passage.facts.decoupled
+        ):  # any number of answers: of these requests the newest is in flight until the call ends
+            done: Passage | None = passage
+            if passage.stream is None:
+                done, self._generating = self._generating, passage
+            if done is not None:
+                self._gate.leave(done, failed=False)
         else:
             self._waiting.append(passage)
             if "timeout" in inference.parameters:
                 asyncio.get_running_loop().call_later(passage.remaining_s(), self._expire, passage)
-        await self._upstream.write(passage.encoded())
+        await self._up(self._call.write(passage.encoded()))
 
     async def _answer(self, response: bytes) -> None:
         failed = response.startswith(ERROR_MESSAGE)
         passage = self._waiting.popleft() if self._waiting else None
         assert not isinstance(passage, bytes)
         if failed:
-            told = pb.ModelStreamInferResponse.FromString(response)
-            text = outward(told.error_message)
-            told.error_message = text if passage is None else passage.told(text)
-            response = _bytes(told)
+            error = pb.ModelStreamInferResponse.FromString(response)
+            text = outward(error.error_message)
+            error.error_message = text if passage is None else passage.in_client_terms(text)
+            response = _bytes(error)
         if passage is None or not passage.over:
-            self._gate.outcomes["grpc", "failed" if failed else "ok"] += 1
+            self._gate.outcomes["grpc", "cancelled" if self._gone else "failed" if failed else "ok"] += 1
             if passage is not None:
-                self._gate.leave(passage, failed=failed)
+                self._gate.leave(passage, failed=failed or passage.given_up)
             await self._write(response)
         while self._waiting and isinstance(self._waiting[0], bytes):
             refused = self._waiting.popleft()
@@ -442,7 +499,12 @@ class _Relay:
 
     async def _write(self, response: bytes) -> None:
         async with self._writing:
-            await self._context.write(response)
+            if self._gone:
+                return
+            try:
+                await self._context.write(response)
+            except Exception as error:  # gRPC has several for a client that is gone; Triton's answers must be read on
+                self._gone = error
 
 
 class _UpstreamError(Exception):
@@ -453,7 +515,7 @@ class _UpstreamError(Exception):
         busy = self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
         if self.code is grpc.StatusCode.UNAVAILABLE and CONNECTION.search(details):
             details = "the server does not answer now; it may be restarting. Try again."
-        super().__init__(outward(details if passage is None else passage.told(details)))
+        super().__init__(outward(details if passage is None else passage.in_client_terms(details)))
         self.hints = retry_hints((hinted_s(details) or options.retry_after_s) if busy else None)
 
 

@@ -176,8 +176,8 @@ def _header_length(request: Request) -> int | None:
 
 def _passed(answer: Answer, passage: Passage | None = None) -> Response:
     if answer.status >= 400 and (message := answer.error):
-        told = outward(message if passage is None else passage.told(message))
-        busy = retry_hints(hinted_s(told) or 1.0) if answer.status in (429, 503) else {}
-        return error_response(answer.status, told, busy)
+        message_out = outward(message if passage is None else passage.in_client_terms(message))
+        busy = retry_hints(hinted_s(message_out) or 1.0) if answer.status in (429, 503) else {}
+        return error_response(answer.status, message_out, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return Response(answer.status, answer.body, headers)

@@ -69,15 +69,15 @@ class ManagementSide:
 
     def _drain_state(self) -> Response:
         gate = self._gate
-        told = {"state": gate.state, "requests": gate.in_flight, "streams": len(gate.streams)}
-        return Response.of_json(told)
+        wanted = {"state": gate.state, "requests": gate.in_flight, "streams": len(gate.streams)}
+        return Response.of_json(wanted)
 
 
 async def _wanted_state(request: Request, rate: LeastRate) -> str:
     upload = request.upload(max_bytes=MAX_BODY_BYTES, rate=rate)
     body = b"".join([part async for part in upload.parts()])
     with suppress(ValueError, RecursionError):
-        told = json.loads(body)
-        if isinstance(told, dict) and told.keys() == {"state"} and told["state"] in STATES:
-            return str(told["state"])
+        wanted = json.loads(body)
+        if isinstance(wanted, dict) and wanted.keys() == {"state"} and wanted["state"] in STATES:
+            return str(wanted["state"])
     raise RefusedError(BAD_REQUEST, f'the body must be {{"state": S}} with S one of {", ".join(STATES)}')

@@ -1,4 +1,4 @@
-"""Options of a proxy: where it listens, where Triton listens, the key of locked doors, TLS, and limits."""
+"""Options of a proxy: where it listens, where Triton listens, the key of locked APIs, TLS, and limits."""
 
 from dataclasses import dataclass, field
 

@@ -120,7 +120,7 @@ def build_repository(
                     raise BundleError(f"{bundle.path} is {kind_of(bundle).noun}, of which there are no ensembles.")
                 folders += generic(name, bundle, options, serving or ServingOptions(), platform)
                 continue
-            if platform != "tritone" or (serving or ServingOptions()).told():
+            if platform != "tritone" or (serving or ServingOptions()).given():
                 raise BundleError(
                     f"{bundle.path} is {kind_of(bundle).noun}; --platform {platform} and options of generic models are "
                     "for others. Leave them out; --layout ensemble runs networks of speech on Triton's own backends."

@@ -5,6 +5,7 @@
 A misspelt field fails where it is written, and Triton reads exactly what was meant.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,9 +19,9 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
 from tritone.kinds import Kind, Mode, Stage, kind_of
-from tritone.options.fields import option
+from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
+from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
 from tritone.search.options import SearchOptions
@@ -98,7 +99,7 @@ class ModelOptions(ModelParameters):
         "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
     )
     decoding: str = option(
-        "", 'Whisper: how to transcribe where a request asks for nothing else, as JSON: {"language": "de", "beam": 5}.'
+        "", "Whisper: other than the usual options of `DecodingOptions` where a request asks for nothing else, as JSON."
     )
     max_streams: int = option(
         AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
@@ -137,11 +138,15 @@ class ModelOptions(ModelParameters):
         """Take device and GPUs from `instances`, where they say where they are."""
         if not isinstance(self.instances, str):
             return
-        told = Instances.parse(self.instances, Instances(1, self.device, self.gpus))
-        if (self.gpus and self.gpus != told.all_gpus) or (self.device == "gpu" and told.device == "cpu"):
+        values = Instances.parse(self.instances, Instances(1, self.device, self.gpus))
+        if (self.gpus and self.gpus != values.all_gpus) or (self.device == "gpu" and values.device == "cpu"):
             place = f"gpus {','.join(map(str, self.gpus))}" if self.gpus else f"device {self.device}"
             raise ValueError(f"instances {self.instances} and {place} are of different places; give one of them")
-        found = {"instances": str(told) if told.others else told.count, "device": told.device, "gpus": told.all_gpus}
+        found = {
+            "instances": str(values) if values.others else values.count,
+            "device": values.device,
+            "gpus": values.all_gpus,
+        }
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
@@ -171,6 +176,13 @@ class ModelOptions(ModelParameters):
     def longest_s(self) -> float:
         """The longest audio of one request, in seconds; the usual where nothing else was said."""
         return MAX_AUDIO_S if self.max_audio_s is None else self.max_audio_s
+
+    @property
+    def whisper_decoding(self) -> str:
+        """How a Whisper model transcribes: `decoding`, and what was said of a search that means the same to it."""
+        usual = described(SearchParameters)
+        of_search = {name: getattr(self, name) for name in OF_ANY_SEARCH if getattr(self, name) != usual[name].default}
+        return json.dumps(with_search(json.loads(self.decoding or "{}"), of_search))
 
     def queued_s(self, sample_rate: int) -> float:
         """Seconds of audio that may wait or be in work."""
@@ -231,18 +243,18 @@ def settings_of(
     mode: Mode, options: ModelOptions, kind: Kind, *, sample_rate: int, files: Mapping[str, str] | None = None
 ) -> Settings:
     """The settings of a model of ours; arguments as of `model_config`."""
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if kind.options is not None and kind.options in PARTS:
-        told = {field.name: getattr(options, field.name) for field in fields(PARTS[kind.options][0])}
+        values = {field.name: getattr(options, field.name) for field in fields(PARTS[kind.options][0])}
     if mode == "offline":
-        told |= {name: None for name in OF_STREAMS if name in told}
+        values |= {name: None for name in OF_STREAMS if name in values}
     return Settings(
-        **told | dict(files or {}),
+        **values | dict(files or {}),
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
         compile=options.compile,
-        decoding=options.decoding or ("{}" if kind.options is DecodingOptions else ""),
+        decoding=options.whisper_decoding if kind.options is DecodingOptions else "",
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,
@@ -257,8 +269,8 @@ def parameters_of(settings: Settings, kind: Kind | None = None) -> dict[str, Any
     left_out = set()
     if kind is not None and kind.options is not SearchOptions:
         left_out = {field.name for field in fields(SearchParameters)}
-    told = settings.to_parameters()
-    return {key: pb.ModelParameter(string_value=value) for key, value in told.items() if key not in left_out}
+    values = settings.to_parameters()
+    return {key: pb.ModelParameter(string_value=value) for key, value in values.items() if key not in left_out}
 
 
 def as_input(tensor: Tensor) -> Any:

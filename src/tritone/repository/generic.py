@@ -55,17 +55,17 @@ def generic(
         raise BundleError(
             f"{bundle.path} is a generic model, and {', '.join(unfit)} is for models of audio; leave it out."
         )
-    told = merged(bundle.manifest.serving, serving, options)
+    settings_of = merged(bundle.manifest.serving, serving, options)
     tensors = bundle.manifest.generic
     rows = _max_batch_size(tensors, options)
-    if told.preferred_batch_sizes and max(told.preferred_batch_sizes) > rows:
-        raise ValueError(f"--preferred-batch-sizes must be 1 to {rows}, got {list(told.preferred_batch_sizes)}")
-    if tensors.is_sequence and told.response_cache:
+    if settings_of.preferred_batch_sizes and max(settings_of.preferred_batch_sizes) > rows:
+        raise ValueError(f"--preferred-batch-sizes must be 1 to {rows}, got {list(settings_of.preferred_batch_sizes)}")
+    if tensors.is_sequence and settings_of.response_cache:
         raise ValueError(f"{bundle.path} keeps states: answers depend on earlier requests and cannot be cached")
     decoupled = tensors.python is not None and tensors.python.decoupled
-    if decoupled and told.response_cache:
+    if decoupled and settings_of.response_cache:
         raise ValueError(f"{bundle.path} answers a request many times, which Triton cannot cache")
-    if (tensors.is_sequence or decoupled) and told.priorities:
+    if (tensors.is_sequence or decoupled) and settings_of.priorities:
         raise ValueError(f"{bundle.path}: --priorities is for models without sequences that answer once")
     native = _native(bundle, options) if platform == "native" else None
     if native is None:
@@ -77,8 +77,10 @@ def generic(
         max_batch_size=rows,
         input=[_input(each, backend) for each in tensors.inputs],
         output=[_output(each, backend, place) for place, each in enumerate(tensors.outputs)],
-        instance_group=_instances(told, options),
-        parameters=parameters_of(_settings(tensors, told, options) if backend is None else Settings(kind=GENERIC)),
+        instance_group=_instances(settings_of, options),
+        parameters=parameters_of(
+            _settings(tensors, settings_of, options) if backend is None else Settings(kind=GENERIC)
+        ),
     )
     extra: dict[str, bytes] = {}
     if backend is None:
@@ -86,17 +88,17 @@ def generic(
     else:
         config.backend, config.platform = backend.name, backend.platform
         config.default_model_filename = backend.file
-    if told.version_policy:
-        _set_policy(config.version_policy, told.version_policy)
-    if told.response_cache is not None:
-        config.response_cache.enable = told.response_cache
+    if settings_of.version_policy:
+        _set_policy(config.version_policy, settings_of.version_policy)
+    if settings_of.response_cache is not None:
+        config.response_cache.enable = settings_of.response_cache
     if tensors.python is not None and tensors.python.decoupled:
         config.model_transaction_policy.decoupled = True
     if tensors.is_sequence:
-        config.sequence_batching.CopyFrom(_sequences(told, options, tensors, backend, extra))
-    elif rows or _queues(told):
-        config.dynamic_batching.CopyFrom(_batching(told))
-    if not tensors.is_sequence and _warms_up(tensors, told):
+        config.sequence_batching.CopyFrom(_sequences(settings_of, options, tensors, backend, extra))
+    elif rows or _queues(settings_of):
+        config.dynamic_batching.CopyFrom(_batching(settings_of))
+    if not tensors.is_sequence and _warms_up(tensors, settings_of):
         config.model_warmup.append(_warmup(tensors))
     files = {}
     if artifact is not None and backend is not None:
@@ -111,7 +113,7 @@ def generic(
             module=_module(tensors) if backend is None else None,
             bundle=bundle if backend is None else None,
             files=files,
-            version=str(told.version),
+            version=str(settings_of.version),
             beside=labels,
             written=extra,
             stand_in=_stand_in(name, bundle, options, serving, config, extra) if artifact is not None else None,

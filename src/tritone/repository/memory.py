@@ -118,9 +118,9 @@ def check_sum(needs: Mapping[str, int]) -> None:
     """
     machine, total = machine_bytes(), total_bytes(needs)
     if machine is not None and total > machine:
-        told = ", ".join(f"{name} {needed / MB:.0f} MB" for name, needed in needs.items())
+        listed = ", ".join(f"{name} {needed / MB:.0f} MB" for name, needed in needs.items())
         raise OperatorError(
-            f"the models may take {total / MB:.0f} MB of memory with Triton ({told}), but this machine or its "
+            f"the models may take {total / MB:.0f} MB of memory with Triton ({listed}), but this machine or its "
             f"container has {machine / MB:.0f} MB. Give models less (--memory-mb, --max-audio-s, "
             "--max-streams, --instances), or build with --overcommit for a larger machine."
         )

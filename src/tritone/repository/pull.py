@@ -215,8 +215,8 @@ def _checked_by(version: StoredVersion, prefix: str) -> list[Entry]:
 def _source(model: StoredModel, version: StoredVersion) -> str:
     if version.index is not None:
         return version.index.content
-    told = sorted((name, entry.size, entry.etag) for name, entry in version.files.items())
-    return sha256(json.dumps([model.name, version.number, told]).encode()).hexdigest()
+    listing = sorted((name, entry.size, entry.etag) for name, entry in version.files.items())
+    return sha256(json.dumps([model.name, version.number, listing]).encode()).hexdigest()
 
 
 def _check_room(version: StoredVersion, folder: Path) -> None:

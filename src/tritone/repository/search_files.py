@@ -4,6 +4,7 @@ repository, when it is built; and checks of the other options of searching and e
     ModelOptions.lm, .hotwords  ->  NAME/1/search/<file>
 """
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from tritone.kinds import Mode, kind_of
 from tritone.kinds.speech import SpeechKind
 from tritone.options.fields import described
 from tritone.pipelines.graphs.geometry import Geometry
-from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
+from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, check_options, read_decoding
 from tritone.repository.config import PARTS, ModelOptions
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
@@ -66,18 +67,24 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     """
     kind = kind_of(bundle)
     for owner, (part, owners) in PARTS.items():
-        given = [each.flag for each in described(part).values() if getattr(options, each.field) != each.default]
+        shared = OF_ANY_SEARCH if kind.options is DecodingOptions else ()
+        given = [
+            each.flag
+            for name, each in described(part).items()
+            if name not in shared and getattr(options, each.field) != each.default
+        ]
         if given and kind.options is not owner:
             raise BundleError(f"{bundle.path} is {kind.noun}, and {', '.join(given)} is for {owners}; leave it out.")
     if options.decoding and kind.options is not DecodingOptions:
-        raise BundleError(f"{bundle.path} is {kind.noun}, and --decoding is for Whisper models; leave it out.")
+        flags = ", ".join(described(DecodingOptions)[name].flag for name in json.loads(options.decoding))
+        raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for Whisper models; leave it out.")
     if (special := bundle.manifest.whisper) is not None:
         if options.compile:
             raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
         try:
-            check_options(read_decoding(options.decoding), special, len(bundle.vocabulary))
+            check_options(read_decoding(options.whisper_decoding), special, len(bundle.vocabulary))
         except InputError as error:
-            raise BundleError(f"{bundle.path}, --decoding: {error}") from error
+            raise BundleError(f"{bundle.path}: {error}") from error
     if options.window_s <= 0:
         return
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate

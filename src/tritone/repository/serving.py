@@ -44,14 +44,14 @@ class ServingOptions:
     strategy: str | None = option(None, "Generic: how sequences share batches: oldest or direct.")
     warmup: bool | None = option(None, "Generic: run the model on zeros when it is loaded. Default: if its export did.")
 
-    def told(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """What was given, as the manifest has it; raises `ValueError` if text cannot be read."""
-        told = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
-        if (text := told.get("resources")) is not None:
-            told["resources"] = tuple(_resource(part) for part in text.split(",") if part.strip())
-        if (text := told.get("priority_timeouts_ms")) is not None:
-            told["priority_timeouts_ms"] = numbers(text, "--priority-timeouts-ms")
-        return told
+        given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
+        if (text := given.get("resources")) is not None:
+            given["resources"] = tuple(_resource(part) for part in text.split(",") if part.strip())
+        if (text := given.get("priority_timeouts_ms")) is not None:
+            given["priority_timeouts_ms"] = numbers(text, "--priority-timeouts-ms")
+        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +67,17 @@ class ExportServing(ServingOptions):
     timeout_ms: float | None = option(None, "Longest wait of a request; see --timeout-action.")
     max_idle_s: float | None = option(None, "Close a sequence that had no request for so long, in seconds.")
 
-    def told(self) -> dict[str, Any]:
-        told = super().told()
-        if (text := told.get("preferred_batch_sizes")) is not None:
-            told["preferred_batch_sizes"] = tuple(int(size) for size in numbers(text, "--preferred-batch-sizes"))
-        return told
+    def given(self) -> dict[str, Any]:
+        given = super().given()
+        if (text := given.get("preferred_batch_sizes")) is not None:
+            given["preferred_batch_sizes"] = tuple(int(size) for size in numbers(text, "--preferred-batch-sizes"))
+        return given
 
 
-def checked(told: dict[str, Any], before: Serving | None = None) -> Serving:
-    """Settings of serving: `told` over what was there before; raises `ValueError` if they do not fit together."""
+def checked(given: dict[str, Any], before: Serving | None = None) -> Serving:
+    """Settings of serving: `given` over what was there before; raises `ValueError` if they do not fit together."""
     try:
-        serving = Serving.model_validate((before or Serving()).model_dump() | told)
+        serving = Serving.model_validate((before or Serving()).model_dump() | given)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "serving"
@@ -103,21 +103,21 @@ def checked(told: dict[str, Any], before: Serving | None = None) -> Serving:
 
 def merged(before: Serving | None, serving: ServingOptions, options: ModelOptions) -> Serving:
     """How a bundle's model is served: what a build says, over what its export fixed, over what is usual."""
-    told = serving.told()
+    given = serving.given()
     open_options = options.left_open
     if "instances" not in open_options:
-        told["instances"] = str(options.usual_instances)
+        given["instances"] = str(options.usual_instances)
     if "queue_delay_ms" not in open_options:
-        told["queue_delay_ms"] = options.queue_delay_ms
+        given["queue_delay_ms"] = options.queue_delay_ms
     if options.preferred_batch_sizes:
-        told["preferred_batch_sizes"] = options.preferred_batch_sizes
+        given["preferred_batch_sizes"] = options.preferred_batch_sizes
     if options.queue_limit:
-        told["queue_limit"] = options.queue_limit
+        given["queue_limit"] = options.queue_limit
     if options.queue_timeout_ms:
-        told["timeout_ms"] = options.queue_timeout_ms
+        given["timeout_ms"] = options.queue_timeout_ms
     if options.stream_idle_timeout_s != ModelOptions.stream_idle_timeout_s:
-        told["max_idle_s"] = options.stream_idle_timeout_s
-    return checked(told, before)
+        given["max_idle_s"] = options.stream_idle_timeout_s
+    return checked(given, before)
 
 
 def numbers(text: str, flag: str) -> tuple[float, ...]:

@@ -64,8 +64,8 @@ class Index(BaseModel):
     @property
     def content(self) -> str:
         """What two pushes of the same have in common."""
-        told = self.model_dump(include={"files", "model_files", "config"})
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        fields_shown = self.model_dump(include={"files", "model_files", "config"})
+        return hashlib.sha256(json.dumps(fields_shown, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,8 +117,8 @@ def open_graph(
     chosen = fitting.get(runtime or "", own)
     if lack := _lack(chosen):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
-    told = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
-    graph: Graph = getattr(_module(chosen), chosen.graph)(path, device, threads, split_calls=split_calls, **told)
+    given = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
+    graph: Graph = getattr(_module(chosen), chosen.graph)(path, device, threads, split_calls=split_calls, **given)
     return graph
 
 

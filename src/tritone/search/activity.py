@@ -23,7 +23,9 @@ LEAST_CUT_SILENCE_S = 0.098  # a segment that is too long is cut in a silence lo
 class ActivityOptions:
     """How probabilities become segments; see the help of the fields. Streams do not use the lengths of speech."""
 
-    threshold: float = option(0.5, "Probability from which a frame is speech.", least=0.01, most=1)
+    threshold: float = option(
+        0.5, "Probability from which a frame is speech.", least=0.01, most=1, flags=("--speech-threshold",)
+    )
     end_threshold: float | None = option(
         None,
         "Probability below which speech may end; by default 0.15 below threshold, at least 0.01.",

@@ -103,7 +103,11 @@ class SearchFields:
         values="one that the model knows, such as `de-DE` or `auto`",
         read=read_language,
     )
-    timestamps: bool = option(True, "Whether details have tokens and words with their times.")
+    timestamps: bool = option(
+        True,
+        "Whether details have tokens and words with their times.",
+        flags=("--detail-times/--no-detail-times",),
+    )
     blank_penalty: float = option(
         0.0,
         "Transducers: subtracted from the blank's logit. More makes fewer deletions.",

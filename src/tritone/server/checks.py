@@ -163,7 +163,7 @@ def check_gpu(device: Path = GPU) -> Check:
     able = [name for name, reason in reasons.items() if reason is None]
     if able:
         return Check("gpu", "ok", f"NVIDIA GPU, with runtime {' or '.join(able)}")
-    return Check("gpu", "warning", "NVIDIA GPU, but no runtime can use it", _told(reasons))
+    return Check("gpu", "warning", "NVIDIA GPU, but no runtime can use it", _listed(reasons))
 
 
 def check_runtime(runtime: str, device: str) -> Check:
@@ -177,10 +177,10 @@ def check_runtime(runtime: str, device: str) -> Check:
     able = [each for each, reason in reasons.items() if reason is None]
     if able:
         return Check(name, "ok", f"{' or '.join(able)} on the {device.upper()}")
-    return Check(name, "broken", f"cannot run on the {device.upper()}", _told(reasons))
+    return Check(name, "broken", f"cannot run on the {device.upper()}", _listed(reasons))
 
 
-def _told(reasons: Mapping[str, str | None]) -> str:
+def _listed(reasons: Mapping[str, str | None]) -> str:
     return " ".join(f"{name}: {reason}." for name, reason in reasons.items())
 
 

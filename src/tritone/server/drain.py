@@ -89,13 +89,13 @@ class Drain:
         time.sleep(min(settle_s, limit_s))
         found = self.change("draining")
         tell(found)
-        told = time.monotonic()
+        answered = time.monotonic()
         while not found.idle and time.monotonic() - begun < limit_s:
             time.sleep(LOOK_S)
             found = self.look()
-            if time.monotonic() - told > TELL_S:
+            if time.monotonic() - answered > TELL_S:
                 tell(found)
-                told = time.monotonic()
+                answered = time.monotonic()
         return found
 
     def is_ready(self) -> bool:
@@ -110,8 +110,10 @@ class Drain:
                 f"{VARIABLE}"
             )
         try:
-            told: Any = json.loads(answer) if status == 200 else None
-            return DrainState(state=str(told["state"]), requests=int(told["requests"]), streams=int(told["streams"]))
+            answered: Any = json.loads(answer) if status == 200 else None
+            return DrainState(
+                state=str(answered["state"]), requests=int(answered["requests"]), streams=int(answered["streams"])
+            )
         except (ValueError, TypeError, KeyError):
             raise OperatorError(
                 f"{self._address} cannot be drained: it answers {status} {answer[:100]!r}. Name the metrics port of a "

@@ -94,9 +94,11 @@ class Mps:
         while not (self._folder / "control").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log = self._folder / "control.log"
-                told = log.read_text(errors="replace", encoding="utf-8").splitlines()[-LINES:] if log.is_file() else []
+                logged = (
+                    log.read_text(errors="replace", encoding="utf-8").splitlines()[-LINES:] if log.is_file() else []
+                )
                 raise ServerSetupError(
-                    f"{self._control} does not run (exit code {self._process.poll()}): {' '.join(told) or 'no words'}. "
+                    f"{self._control} does not run (exit code {self._process.poll()}): {' '.join(logged) or 'no log'}. "
                     "Serve without --mps, or start it yourself and set " + PIPES
                 )
             time.sleep(POLL_S)

@@ -12,7 +12,7 @@ from tritone.server.ports import free_ports
 
 LogLevel = Literal["error", "warning", "info", "verbose"]
 # Triton's APIs that ask for the key unless they are opened; their names in its options.
-DOORS = {"control": "model-repository", "shared-memory": "shared-memory", "trace": "trace", "logging": "logging"}
+LOCKED_APIS = {"control": "model-repository", "shared-memory": "shared-memory", "trace": "trace", "logging": "logging"}
 REPOSITORIES = ("--model-repository", "--model-store")
 LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 
@@ -26,7 +26,7 @@ class ServerOptions:
     grpc_port: int = option(8001, "Port of the gRPC service.")
     metrics_port: int = option(8002, "Port of the metrics.")
     # Commas between names, as in "control,trace".
-    open: str = option("", f"APIs that need no key, of {', '.join(DOORS)}; several with commas.", metavar="API")
+    open: str = option("", f"APIs that need no key, of {', '.join(LOCKED_APIS)}; several with commas.", metavar="API")
     restart: bool = option(True, "Load a model again whose process ended, and restart a server that did.")
     log_level: LogLevel = option("warning", "How much Triton writes to stderr.")
     # From start to ready, model loading and warm-up included.
@@ -51,8 +51,8 @@ class ServerOptions:
             raise ValueError(f"cache_mb must be 1 to {2**20}, got {self.cache_mb}")
         if self.log_level not in ("error", "warning", "info", "verbose"):
             raise ValueError(f"log_level must be error, warning, info or verbose, got {self.log_level!r}")
-        if unknown := set(self.open_doors) - set(DOORS):
-            raise ValueError(f"open must name some of {', '.join(DOORS)}, got {', '.join(sorted(unknown))}")
+        if unknown := set(self.open_apis) - set(LOCKED_APIS):
+            raise ValueError(f"open must name some of {', '.join(LOCKED_APIS)}, got {', '.join(sorted(unknown))}")
 
     @classmethod
     def on_free_ports(cls, **others: Any) -> "ServerOptions":
@@ -66,7 +66,7 @@ class ServerOptions:
         return {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
 
     @property
-    def open_doors(self) -> list[str]:
+    def open_apis(self) -> list[str]:
         """The APIs that need no key."""
         return [name for part in self.open.split(",") if (name := part.strip())]
 
@@ -88,7 +88,7 @@ class ServerOptions:
     def arguments(self) -> list[str]:
         """The arguments that tritonserver understands."""
         level = ("error", "warning", "info", "verbose").index(self.log_level)
-        locked = ",".join(api for door, api in DOORS.items() if door not in self.open_doors)
+        locked = ",".join(api for name, api in LOCKED_APIS.items() if name not in self.open_apis)
         locks = [f"{lock}={locked}:{HTTP_HEADER}={self.key}" for lock in LOCKS] if locked else []
         return [
             *(f"--{service}-address={self.host}" for service in self.ports),

@@ -403,10 +403,10 @@ class TritonServer:
                     place = frames.split("\n")[0].strip()
                     failures[match["model"]] = reason.strip().rstrip('"') + (f" (at {place})" if place else "")
         if failures:
-            told = "\n".join(f"  {model}: {reason}" for model, reason in failures.items())
-            if NOT_HEALTHY in told:  # its process ended without a reason
-                told += f"\nThe log ends with:\n{self._words()}"
-            return f"tritonserver ended with code {code}: models did not load:\n{told}"
+            message = "\n".join(f"  {model}: {reason}" for model, reason in failures.items())
+            if NOT_HEALTHY in message:  # its process ended without a reason
+                message += f"\nThe log ends with:\n{self._words()}"
+            return f"tritonserver ended with code {code}: models did not load:\n{message}"
         return f"tritonserver ended with code {code} before it was ready. It said:\n{self._words()}"
 
     def _words(self, count: int = 25) -> str:

@@ -142,7 +142,7 @@ class Supervisor:
         watch = None
         if self._options.restart and self._options.has_control:
             watch = ModelWatch(running, self._say, self._lost)
-        heard = asked = time.monotonic()
+        live_at = asked = time.monotonic()
         while not self._signals:
             with suppress(TimeoutError):
                 return running.wait(LOOK_S)
@@ -152,9 +152,9 @@ class Supervisor:
                 watch.look()
             if time.monotonic() - asked > ASK_S:
                 # One that is stopped, or stuck, has its processes all the same.
-                heard = time.monotonic() if running.control.is_live() else heard
+                live_at = time.monotonic() if running.control.is_live() else live_at
                 asked = time.monotonic()
-            if watch.hopeless or time.monotonic() - heard > SILENT_S:
+            if watch.hopeless or time.monotonic() - live_at > SILENT_S:
                 self._say(watch.hopeless or f"the server has not answered for {SILENT_S:g} s; it is ended")
                 running.kill()
                 return running.wait()

@@ -61,7 +61,7 @@ def try_to_load(folder: Path, models: Sequence[ModelFolder], *, server: str | Pa
         except ServerSetupError as error:
             raise ServerSetupError(
                 f"Triton does not accept what was built, so nothing was written: {error}\n"
-                "Change the options, or write it all the same with --no-check."
+                "Change the options, or write it all the same with --no-trial."
             ) from error
     return notes
 

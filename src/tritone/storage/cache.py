@@ -189,8 +189,8 @@ def _slug(address: Address) -> str:
 
 
 def _digest(entries: Sequence[Entry]) -> str:
-    told = [(entry.name, entry.size, entry.etag) for entry in entries]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    entries_of = [(entry.name, entry.size, entry.etag) for entry in entries]
+    return hashlib.sha256(json.dumps(entries_of).encode()).hexdigest()[:32]
 
 
 def _write_index(index: Path, address: Address, entries: Sequence[Entry], sums: Mapping[str, str], commit: str) -> None:

@@ -66,7 +66,7 @@ class ObjectStore:
             )
         except exceptions.BaseError as error:
             raise StorageError(
-                f"{address}: the environment does not say how to reach it ({_told(error)}). Set "
+                f"{address}: the environment does not say how to reach it ({_message(error)}). Set "
                 f"{CREDENTIALS[address.scheme]}."
             ) from error
 
@@ -218,18 +218,18 @@ class ObjectStore:
     def _explained(self, error: Exception, task: str) -> Exception:
         if isinstance(error, StorageError):
             return error
-        told = _told(error)
+        why = _message(error)
         advice = f"Credentials and the server's address come from the environment: {CREDENTIALS[self.address.scheme]}."
         if isinstance(error, FORBIDDEN) or _status(error) in ("401", "403"):
-            return StorageError(f"{self.title}: no permission to {task} ({told}). {advice}")
+            return StorageError(f"{self.title}: no permission to {task} ({why}). {advice}")
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)) or _status(error) == "404":
-            return StorageError(f"{self.title}: cannot {task}: there is nothing ({told})")
+            return StorageError(f"{self.title}: cannot {task}: there is nothing ({why})")
         if _passing(error):
             return StorageUnreachableError(
-                f"{self.title}: cannot {task}: no connection, or it broke {ATTEMPTS} times ({told}). Try again: what "
+                f"{self.title}: cannot {task}: no connection, or it broke {ATTEMPTS} times ({why}). Try again: what "
                 f"has come is kept. {advice}"
             )
-        return StorageError(f"{self.title}: cannot {task}: {told}. {advice}")
+        return StorageError(f"{self.title}: cannot {task}: {why}. {advice}")
 
 
 ERRORS = (exceptions.BaseError, FileNotFoundError, PermissionError)  # of obstore; a full disk is another matter
@@ -244,7 +244,7 @@ LASTING = (
 )
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """The words of an error without what is for obstore's developers."""
     return " ".join(str(error).partition("Debug source:")[0].split())[:400]
 

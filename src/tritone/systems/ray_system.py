@@ -129,7 +129,7 @@ class RaySystem(Generic[AnyResult]):
         self._early_deaths = 0
         self._connected_here = False
         self._lonely_since: float | None = None
-        self._told = False
+        self._reported = False
 
     def describe(self) -> Mapping[str, str]:
         """That of the bundle: where it runs decides no result."""
@@ -199,7 +199,7 @@ class RaySystem(Generic[AnyResult]):
                     ray.init(address=address, **quiet)
             except Exception as error:  # Ray raises plain ones too, such as that a machine was too busy to start it
                 raise OperatorError(
-                    f"no Ray cluster at {address} ({_told(error)}). Give host:port of its head (ray start --head "
+                    f"no Ray cluster at {address} ({_reported(error)}). Give host:port of its head (ray start --head "
                     "prints it), auto on a machine of the cluster, or local for a cluster of this machine alone."
                 ) from error
             self._connected_here = True
@@ -244,7 +244,7 @@ class RaySystem(Generic[AnyResult]):
             self._early_deaths += 1
             if self._early_deaths >= MAX_STARTS:
                 raise OperatorError(
-                    f"{MAX_STARTS} workers died before their model was open, the last one so: {_told(error)}. Is "
+                    f"{MAX_STARTS} workers died before their model was open, the last one so: {_reported(error)}. Is "
                     "tritone installed on all machines of the cluster, and has a worker memory enough?"
                 ) from error
             return
@@ -283,7 +283,7 @@ class RaySystem(Generic[AnyResult]):
         except ray.exceptions.RayError as error:
             self._pool.busy.remove(worker)
             self._kill(worker)  # it may only be out of reach, and compute on
-            why = _told(error)
+            why = _reported(error)
             LOGGER.warning("a worker on %s is gone; its recordings go to others (%s)", worker.host, why)
             yield from shards.lost(shard, why)
         else:
@@ -292,13 +292,13 @@ class RaySystem(Generic[AnyResult]):
     def _check_company(self) -> None:
         """Raise if there has been no worker for long."""
         if self._pool.busy or self._pool.idle:
-            self._lonely_since, self._told = None, False
+            self._lonely_since, self._reported = None, False
             return
         now = time.monotonic()
         self._lonely_since = self._lonely_since or now
         lonely_s = now - self._lonely_since
         given_up = lonely_s >= self._cluster.patience_s
-        if not given_up and (self._told or lonely_s < TELL_AFTER_S):
+        if not given_up and (self._reported or lonely_s < TELL_AFTER_S):
             return
         import ray
 
@@ -309,7 +309,7 @@ class RaySystem(Generic[AnyResult]):
                 f"the Ray cluster has had no room for a worker for {lonely_s:.0f} s: {state}. Ask for less, or try "
                 "again when there is room."
             )
-        self._told = True
+        self._reported = True
         LOGGER.warning("waiting for room in the Ray cluster: %s", state)
 
     def _kill(self, worker: _Worker) -> None:
@@ -349,10 +349,10 @@ def _cause(error: Any, doing: str) -> TritoneError:
         return cause
     if isinstance(cause, ValueError):
         return InputError(str(cause))
-    return OperatorError(f"{doing} ({type(cause or error).__name__}: {_told(cause or error)})")
+    return OperatorError(f"{doing} ({type(cause or error).__name__}: {_reported(cause or error)})")
 
 
-def _told(error: BaseException) -> str:
+def _reported(error: BaseException) -> str:
     """The first lines of Ray's errors, which go on with advice for its developers."""
     return " ".join(str(error).split())[:300]
 

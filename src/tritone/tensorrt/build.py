@@ -61,7 +61,7 @@ class EngineBuilder:
         plan = self._build(network, config)
         del parser  # which held the weights
         if plan is None:
-            raise ExportError(f"{self.library.title} builds no engine of {graph}: {self._log.told()}. {self._advice()}")
+            raise ExportError(f"{self.library.title} builds no engine of {graph}: {self._log.text()}. {self._advice()}")
         if cache is not None and self.timing_cache is not None:
             try:
                 _replace(self.timing_cache, bytes(memoryview(cache.serialize())))
@@ -79,11 +79,11 @@ class EngineBuilder:
         if parser.parse_from_file(str(graph)):
             return network, parser
         faults = [parser.get_error(place) for place in range(parser.num_errors)]
-        told = "; ".join(
+        why = "; ".join(
             f"node {fault.node_name() or '(no name)'} ({fault.node_operator()}): {fault.desc()}" for fault in faults
         )
         raise ExportError(
-            f"{self.library.title} cannot read {graph}: {told or self._log.told()}. It does not know all operators and "
+            f"{self.library.title} cannot read {graph}: {why or self._log.text()}. It does not know all operators and "
             "types of ONNX; export the bundle again with this Tritone, and if that does not help, run it with another "
             "runtime."
         )
@@ -96,7 +96,7 @@ class EngineBuilder:
                 self._builder = self.library.module.Builder(self._log)
             except TypeError as error:  # what its bindings make of no builder
                 raise OperatorError(
-                    f"{self.library.title} cannot start here: {self._log.told()}. See whether the driver of the GPU is "
+                    f"{self.library.title} cannot start here: {self._log.text()}. See whether the driver of the GPU is "
                     "new enough for it (`nvidia-smi`)"
                 ) from error
         self._log.lines.clear()
@@ -115,7 +115,7 @@ class EngineBuilder:
                 profile.set_shape(name, each.least, each.usual, each.most)
             if config.add_optimization_profile(profile) < 0:
                 raise ExportError(
-                    f"{self.library.title} does not take the sizes {dict(sizes)}: {self._log.told()}. Choose others "
+                    f"{self.library.title} does not take the sizes {dict(sizes)}: {self._log.text()}. Choose others "
                     "with --min, --opt and --max."
                 )
         return config
@@ -176,7 +176,7 @@ def _log_of(trt: Any) -> Any:
             if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
                 self.lines.append(" ".join(message.split()))
 
-        def told(self) -> str:
+        def text(self) -> str:
             return " | ".join(self.lines[:MAX_MESSAGES]) or "it does not say why"
 
     return Log()
@@ -189,11 +189,11 @@ def _monitor_of(trt: Any, progress: Progress) -> Any:
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
             self.stopped = False
-            self._told = time.monotonic()
+            self._reported_at = time.monotonic()
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-            if time.monotonic() - self._told >= TOLD_EVERY_S:
-                self._told = time.monotonic()
+            if time.monotonic() - self._reported_at >= TOLD_EVERY_S:
+                self._reported_at = time.monotonic()
                 progress(f"TensorRT: {phase_name[:1].lower()}{phase_name[1:]}, {num_steps} steps")
 
         def phase_finish(self, phase_name: str) -> None:

@@ -180,8 +180,8 @@ def _copy(bundle: Bundle, kept: Sequence[Artifact], folder: Path, *, link: bool)
     names = [name for name in bundle.files if name != MANIFEST and (name in shared or name not in replaced)]
     paths = {name: bundle.file(name) for name in names}
     for name in (MODEL_CARD, EVALUATION):
-        if (told := bundle.path / name).is_file():
-            paths[name] = told
+        if (described := bundle.path / name).is_file():
+            paths[name] = described
     for name, path in paths.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)

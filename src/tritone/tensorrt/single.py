@@ -55,27 +55,27 @@ def build_engine(
     stamp = tools.stamp(tuple(map(str, chosen)))
     with tempfile.TemporaryDirectory(prefix=".tritone-engine-", dir=output.parent) as folder:
         progress(f"building {output.name}")
-        plan, told = Path(folder) / output.name, Path(folder) / told_in(output).name
+        plan, description = Path(folder) / output.name, Path(folder) / description_of(output).name
         plan.write_bytes(builder.build(onnx_graph.with_wide_weights(graph, Path(folder)), ranges))
         fields = {"engine": stamp.model_dump(), **onnx_graph.tensors(graph)}
-        told.write_text(json.dumps(fields, indent=2), encoding="utf-8")
-        told.replace(told_in(output))
+        description.write_text(json.dumps(fields, indent=2), encoding="utf-8")
+        description.replace(description_of(output))
         plan.replace(output)
     return stamp
 
 
-def told_in(plan: Path) -> Path:
+def description_of(plan: Path) -> Path:
     """The file beside a plan with its stamp, inputs and outputs."""
     return plan.with_name(f"{plan.name}.json")
 
 
-def read_told(plan: Path) -> tuple[Engine, Mapping[str, Mapping[str, tuple[str, Sequence[int | None]]]]]:
+def read_description(plan: Path) -> tuple[Engine, Mapping[str, Mapping[str, tuple[str, Sequence[int | None]]]]]:
     """Read what lies beside a plan: its stamp; and `inputs` and `outputs`, by name (type of ONNX, axes).
 
     Raises:
         BundleError: there is nothing, or something else.
     """
-    path = told_in(plan)
+    path = description_of(plan)
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         described = {key: {name: (kind, axes) for name, (kind, axes) in fields[key].items()} for key in PARTS}

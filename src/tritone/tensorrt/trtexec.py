@@ -81,9 +81,11 @@ class TrtexecBuilder:
             except OSError as error:
                 raise OperatorError(f"{self.program} cannot be run: {error}") from error
             if done.returncode != 0 or not plan.is_file():
-                told = [line.strip() for line in done.stdout.splitlines() if "[E]" in line]
-                told = (told or done.stdout.splitlines())[-LAST_LINES:]
-                raise ExportError(f"trtexec builds no engine of {graph}: {' | '.join(told) or 'it does not say why'}")
+                error_lines = [line.strip() for line in done.stdout.splitlines() if "[E]" in line]
+                error_lines = (error_lines or done.stdout.splitlines())[-LAST_LINES:]
+                raise ExportError(
+                    f"trtexec builds no engine of {graph}: {' | '.join(error_lines) or 'it does not say why'}"
+                )
             return plan.read_bytes()
 
     def _options(self, ranges: Sequence[Mapping[str, Range]]) -> Iterator[str]:

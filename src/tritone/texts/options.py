@@ -1,4 +1,4 @@
-"""Which of a recogniser's words are written in another way; commands, requests and doors take the same options."""
+"""Which of a recogniser's words are written in another way; commands, requests and protocols take the same options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -145,7 +145,7 @@ def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: P
     assert exported.exit_code == 0, exported.output
     soundfile.write(tmp_path / "a.wav", speech(1.2), 16000)
     asked = ["transcribe", "--model", str(tmp_path / "small"), str(tmp_path / "a.wav")]
-    told = run(app, [*asked, "--json", "--timestamps", "--decoding", '{"language": "de", "temperature": [0]}'])
+    told = run(app, [*asked, "--json", "--timestamps", "--language", "de", "--temperatures", "0"])
     assert told.exit_code == 0, told.output
     fields = json.loads(told.stdout)
     assert fields["language"] == "de"
@@ -153,7 +153,7 @@ def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: P
     for wrong, message in (
         (["--decoding", '{"langage": "de"}'], "unknown request parameter 'langage'"),
         (["--search", "rescoring"], "is not for Whisper models"),
-        (["--decoding", '{"language": "xx"}'], "this model knows en, zh, de"),
+        (["--language", "xx"], "this model knows en, zh, de"),
     ):
         failed = run(app, [*asked, *wrong])
         assert failed.exit_code != 0

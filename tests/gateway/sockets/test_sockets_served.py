@@ -1,4 +1,4 @@
-"""The doors over WebSockets in front of a real Triton, and the clients of docs/applications/gateway-websocket.md."""
+"""Protocols over WebSockets in front of a real Triton, and the clients of docs/applications/gateway-websocket.md."""
 
 import asyncio
 import json

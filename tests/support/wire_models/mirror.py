@@ -1,4 +1,4 @@
-"""Toy model of any types: its outputs are its inputs, in their order; a decoupled one answers with them twice."""
+"""Toy model of any types: its outputs are its inputs, in order; a decoupled one gives them twice, or as configured."""
 
 import json
 
@@ -11,6 +11,7 @@ class TritonPythonModel:
         self.names = [
             (put["name"], given["name"]) for given, put in zip(config["input"], config["output"], strict=True)
         ]
+        self.answers = int(config["parameters"].get("answers", {"string_value": "2"})["string_value"])
         self.decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
 
     def execute(self, requests):
@@ -19,7 +20,7 @@ class TritonPythonModel:
             return answers
         for request, answer in zip(requests, answers, strict=True):
             sender = request.get_response_sender()
-            for _ in range(2):
+            for _ in range(self.answers):
                 sender.send(answer)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 

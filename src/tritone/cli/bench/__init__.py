@@ -45,7 +45,7 @@ app = App()
 
 
 @app.callback(invoke_without_command=True)
-@takes_option_classes(leave_out=("retries", "hotwords", "timestamps"))  # every failure is counted
+@takes_option_classes(leave_out=("retries", "hotwords", "detail_times"))  # every failure is counted
 def bench(
     context: typer.Context,
     *,
@@ -96,7 +96,7 @@ def bench(
     if ramp and limits.latency_limit_ms is None:
         raise typer.BadParameter("--ramp needs --latency-limit-ms, the limit that it searches for")
     if load.max_load is not None and not ramp:
-        raise typer.BadParameter("--max-streams goes with --ramp; otherwise give the loads themselves")
+        raise typer.BadParameter("--max-load goes with --ramp; otherwise give the loads themselves")
     sent = audio.read(method.seed)
     if load.streaming and sent.inputs:
         raise typer.BadParameter("--input is for requests; --streaming sends audio")
@@ -250,7 +250,7 @@ def _check_ramp(plan: Plan, most: int) -> None:
         raise typer.BadParameter("--ramp searches with one kind of audio and one batch size; give one of each")
     start = f"{plan.loads[0]:g}"
     if plan.loads[0] % 1 or not 1 <= plan.loads[0] <= most:
-        raise typer.BadParameter(f"--ramp starts from a whole number up to --max-streams ({most}), not {start}")
+        raise typer.BadParameter(f"--ramp starts from a whole number up to --max-load ({most}), not {start}")
 
 
 @contextmanager

@@ -52,9 +52,7 @@ class LoadChoice:
     ] = "1"
     streaming: Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")] = False
     streams: Annotated[str | None, typer.Option(metavar="LOADS", help="Streams open at once, e.g. 50,100,200.")] = None
-    max_load: Annotated[
-        int | None, typer.Option("--max-streams", "--max-load", min=1, help="Largest load that a search tries.")
-    ] = None
+    max_load: Annotated[int | None, typer.Option("--max-load", min=1, help="Largest load that a search tries.")] = None
 
     def check(self, context: typer.Context) -> None:
         """Refuse options of different kinds of load."""

@@ -92,7 +92,7 @@ def sweep(
     if load.streaming and where is not None:
         raise typer.BadParameter("--where is for whole utterances; streams are measured on a server")
     if loads and load.max_load is not None:
-        raise typer.BadParameter("--max-streams is for a search; these loads are given")
+        raise typer.BadParameter("--max-load is for a search; these loads are given")
     if resume and outputs.report is None and outputs.output is None:
         raise typer.BadParameter("--resume needs --output or --report, which hold the earlier report")
     named = {

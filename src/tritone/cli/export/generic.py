@@ -89,7 +89,7 @@ class GenericFlags:
                     controls=self.control or (),
                     samples=self.sample or (),
                 ),
-                serving=checked(serving.told()),
+                serving=checked(serving.given()),
                 propose_only=lambda proposal: _show(proposal, to_stderr=not self.dry_run),
                 **more,
             )

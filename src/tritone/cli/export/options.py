@@ -42,7 +42,7 @@ def with_options(
         if default is REQUIRED:
             default, kind = (None, kind | None) if name in optional else (inspect.Parameter.empty, kind)
         taken, conversions[name] = _taken(kind, option.flag)
-        flags = [option.flag] if option.flags or taken is bool else []
+        flags = option.flags or ((option.flag,) if taken is bool else ())
         least, most = (None if math.isinf(bound) else bound for bound in (option.least, option.most))
         info = typer.Option(*flags, help=option.help, min=least, max=most)
         default = ",".join(default) if isinstance(default, tuple) else default

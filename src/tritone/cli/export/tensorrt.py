@@ -31,10 +31,10 @@ def tensorrt(
     if precision not in ("fp32", "fp16"):
         raise typer.BadParameter(f"{precision!r} is not fp32 or fp16", param_hint="--precision")
     from tritone.tensorrt.shaped import most_rows
-    from tritone.tensorrt.single import read_told
+    from tritone.tensorrt.single import read_description
 
     with usage_errors():
-        engine, tensors = read_told(plan)
+        engine, tensors = read_description(plan)
         axes = {name: axes for name, (_, axes) in tensors["inputs"].items()}
         rows = most_rows(engine.profiles, axes)
     flags.export("tensorrt", serving, plan=plan, engine=engine, **tensors, rows=rows, precision=precision)

@@ -80,13 +80,13 @@ class EvaluationPrinter:
             self._output.print()
 
     def _lines(self, name: str) -> Callable[[Status], None]:
-        told = time.monotonic()
+        shown_at = time.monotonic()
 
         def tell(status: Status) -> None:
-            nonlocal told
+            nonlocal shown_at
             now = time.monotonic()
-            if status.done == status.total or now - told >= SAY_EVERY_S:
-                told = now
+            if status.done == status.total or now - shown_at >= SAY_EVERY_S:
+                shown_at = now
                 self.say(f"{name}: {status.done} of {status.total} {_figures_so_far(status)}")
 
         return tell

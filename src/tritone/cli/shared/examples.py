@@ -103,7 +103,7 @@ EXAMPLES = {
     ),
     "repo rollback": (
         "tritone repo rollback s3://models/prod my-model",
-        "tritone repo rollback s3://models/prod my-model --to 2",
+        "tritone repo rollback s3://models/prod my-model --to-version 2",
     ),
     "ensemble": (
         "tritone ensemble pipeline.yaml",

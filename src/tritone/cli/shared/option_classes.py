@@ -7,7 +7,8 @@ A field is an option if `option` of `tritone.options` describes it, or if its ty
 numbers in a tuple are text with commas. A class's own fields come before those that it inherits. A field that is an
 option class itself is expanded as well; `help` in its metadata may then say which of its fields, {name: help}.
 
-A parameter of the type `Annotated[dict[str, Any], SearchOptions]` gets the options that were given, by their names.
+A parameter of the type `Annotated[dict[str, Any], SearchOptions]` gets the options that were given, by their names;
+those whose class reads them itself (`read`) are text then. What two classes call by one name is of the first.
 """
 
 import functools
@@ -30,19 +31,22 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
     The command gets instances. A `ValueError` or `InputError` of one, about values that do not fit, is wrong usage.
 
     Args:
-        leave_out: options that this command does not have.
+        leave_out: options that this command does not have, as its help calls them with "_" for "-".
     """
     without = frozenset(leave_out)
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
         groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
+        offered: dict[str, list[tuple[Field[Any], Any, Any]]] = {}
+        for name, group in groups.items():
+            taken = {_parameter_name(option[0]) for held in offered.values() for option in held}
+            offered[name] = list(_options(group, without | taken))
         parameters = []
         for each in inspect.signature(command).parameters.values():
             if each.name in groups:
-                group = groups[each.name]
-                as_given = hints[each.name] is not group
-                parameters += [_parameter(*option, as_given=as_given) for option in _options(group, without)]
+                as_given = hints[each.name] is not groups[each.name]
+                parameters += [_parameter(*option, as_given=as_given) for option in offered[each.name]]
             else:
                 parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]))
 
@@ -54,8 +58,8 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
                     if hints[name] is group:
                         made[name] = _made(group, given, without)
                     else:
-                        names = (_name(each) for each, _, _ in _options(group, without))
-                        made[name] = {each: given[each] for each in names if given[each] is not None}
+                        values = ((_name(each), given[_parameter_name(each)]) for each, _, _ in offered[name])
+                        made[name] = {each: value for each, value in values if value is not None}
             except (ValueError, InputError) as error:
                 raise typer.BadParameter(str(error)) from error
             own = {name: value for name, value in given.items() if name in hints}
@@ -82,14 +86,14 @@ def _options(
     def depth(found: tuple["Field[Any]", Any, Any]) -> int:
         return max(number for number, names in enumerate(bases) if found[0].name in names)
 
-    for each, hint, told in sorted(_fields(group, helps), key=depth):
+    for each, hint, help_text in sorted(_fields(group, helps), key=depth):
         if is_dataclass(hint):
-            yield from _options(hint, without, told)  # type: ignore[arg-type]
-        elif told is not None and _name(each) not in without:
-            yield each, hint, told
+            yield from _options(hint, without, help_text)  # type: ignore[arg-type]
+        elif help_text is not None and _parameter_name(each) not in without:
+            yield each, hint, help_text
 
 
-def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> inspect.Parameter:
+def _parameter(each: "Field[Any]", hint: Any, help_text: Any, *, as_given: bool) -> inspect.Parameter:
     default: Any = each.default
     if each.default_factory is not MISSING:
         default = each.default_factory()
@@ -101,22 +105,24 @@ def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> i
     if hint == tuple[int, ...]:
         hint, default = str, ",".join(map(str, default))
     if as_given:
+        if each.metadata.get("read"):
+            hint = bool if bool in get_args(hint) else str
         hint, default = hint | None, None
-    if not isinstance(told, OptionInfo):
+    if not isinstance(help_text, OptionInfo):
         metavar = each.metadata.get("metavar")
-        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=told, metavar=metavar)]
-    return inspect.Parameter(_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=help_text, metavar=metavar)]
+    return inspect.Parameter(_parameter_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _made(
     group: type, given: Mapping[str, Any], without: frozenset[str], helps: Mapping[str, str] | None = None
 ) -> Any:
     values: dict[str, Any] = {}
-    for each, hint, told in _fields(group, helps):
+    for each, hint, help_text in _fields(group, helps):
         if is_dataclass(hint):
-            values[each.name] = _made(hint, given, without, told)  # type: ignore[arg-type]
-        elif told is not None and _name(each) not in without:
-            value = given[_name(each)]
+            values[each.name] = _made(hint, given, without, help_text)  # type: ignore[arg-type]
+        elif help_text is not None and _parameter_name(each) not in without:
+            value = given[_parameter_name(each)]
             if each.metadata.get("percent"):
                 value = value / 100
             if each.metadata.get("auto"):
@@ -145,10 +151,16 @@ def _name(each: "Field[Any]") -> str:
     return each.metadata.get("name") or each.name
 
 
+def _parameter_name(each: "Field[Any]") -> str:
+    """The name of its parameter, which follows from what a command line calls it."""
+    on, _, _ = each.metadata.get("flags", (_name(each),))[0].partition("/")
+    return str(on).removeprefix("--").replace("-", "_")
+
+
 def _fields(group: type, helps: Mapping[str, str] | None) -> Iterator[tuple["Field[Any]", Any, Any]]:
     """Field, type, and help or typer's own annotation of each field; None of those that are no options."""
     hints = get_type_hints(group, include_extras=True)
     for each in fields(group):
         hint = hints[each.name]
-        told = each.metadata.get("help") if helps is None else helps.get(each.name)
-        yield each, hint, next((one for one in get_args(hint) if isinstance(one, OptionInfo)), told)
+        help_text = each.metadata.get("help") if helps is None else helps.get(each.name)
+        yield each, hint, next((one for one in get_args(hint) if isinstance(one, OptionInfo)), help_text)

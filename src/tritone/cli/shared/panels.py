@@ -41,20 +41,24 @@ PANELS = {
         "--alias",
     ),
     "Load": (
-        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-streams", "--ramp", "--latency-limit-ms",
+        "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",
         "--percentile", "--max-wer", "--batching", "--where", "--vary", "--build",
     ),
     "Search": (
         "--search", "--beam", "--nbest", "--ctc-weight", "--reverse-weight", "--lm", "--lm-unit", "--lm-weight",
         "--hotwords", "--hotwords-file", "--word-bonus", "--blank-penalty", "--temperature", "--max-symbols",
-        "--max-states", "--max-contexts", "build --timestamps",
+        "--max-states", "--max-contexts", "--detail-times",
     ),
     "Streams": (
         "--realtime", "--reconnect", "--chunk-ms", "--chunk-size", "--left-chunks", "--left-context",
         "--right-context", "--start-context", "--endpoint-silence-s", "--endpoint-silence-after-speech-s",
         "--endpoint-max-segment-s", "build --max-streams", "--stream-idle-timeout-s", "build --max-queued-s",
     ),
-    "Whisper and models of several languages": ("--language", "--task", "--prompt", "--word-times", "--decoding"),
+    "Whisper and models of several languages": (
+        "--language", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures", "--length-penalty",
+        "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt", "--previous-text",
+        "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold", "--max-tokens", "--suppress",
+    ),
     "Written text": (
         "--numbers", "--number-rules", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
@@ -66,7 +70,7 @@ PANELS = {
         "--embed-window-s", "--embed-shift-s",
     ),
     "Speech": (
-        "segments --threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
+        "--speech-threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
         "--max-segment-s",
     ),
     "Scores": (
@@ -90,7 +94,7 @@ PANELS = {
     "Limits": (
         "gateway --max-body-mb", "--max-message-kb", "gateway --max-audio-s", "--max-stream-s",
         "gateway --max-streams", "--max-requests", "--request-s", "--body-grace-s", "--body-kb-s", "--max-uploads",
-        "--triton-s", "--second-pass-s", "--idle-s",
+        "--triton-timeout-s", "--second-pass-s", "--idle-s",
     ),
     "An ensemble of stages": ("build --layout", "--stage", "--acoustic", "--tensors"),
     "The exported graphs": (

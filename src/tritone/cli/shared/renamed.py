@@ -17,25 +17,46 @@ def _search_flags(parameters: str) -> list[str]:
     return parameters_as_flags(parameters)
 
 
+def _decoding_flags(text: str) -> list[str]:
+    from tritone.cli.shared.search_options import decoding_as_flags
+
+    return decoding_as_flags(text)
+
+
+_TRIAL = {"--check": "--trial", "--no-check": "--no-trial"}
+_LOAD = {"--window-s": "--measure-s", "--max-streams": "--max-load"}
 _GRAPHS = ("export onnx", "export torch-export", "export torchscript", "export tensorrt")
 
 RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
     **{path: {"--format": "--axes", "--version": "--model-version"} for path in _GRAPHS},
     "compile": {"--lengths": "--num-lengths"},
-    "build": {"--hotwords": "--hotwords-file", "--version": "--model-version"},
-    "gateway": {"--triton": "--url"},
+    "build": {
+        "--hotwords": "--hotwords-file",
+        "--version": "--model-version",
+        "--timestamps": "--detail-times",
+        "--no-timestamps": "--no-detail-times",
+        "--decoding": _decoding_flags,
+        **_TRIAL,
+    },
+    "ensemble": _TRIAL,
+    "convert": {"--keep": "--keep-fp32"},
+    "gateway": {"--triton": "--url", "--triton-s": "--triton-timeout-s"},
+    "models unload": {"--stages": "--with-stages"},
+    "repo rollback": {"--to": "--to-version"},
     "drain": {"--url": "--metrics-url"},
-    "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
+    "transcribe": {"--bundle": "--model", "--resume": "--reconnect", "--decoding": _decoding_flags},
     "embed": {"--bundle": "--model", "--output-directory": "--output"},
-    **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify", "demo")},
+    **{path: {"--bundle": "--model"} for path in ("diarize", "enroll", "identify", "demo")},
+    "segments": {"--bundle": "--model", "--threshold": "--speech-threshold"},
+    "verify": {"--bundle": "--model", "--check": "--exit-code"},
     "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": _search_flags},
     "bench": {
         "--bundle": "--model",
         "--parameters": _search_flags,
         "--json": "--report",
-        "--window-s": "--measure-s",
+        **_LOAD,
     },
-    "bench sweep": {"--json": "--report", "--window-s": "--measure-s"},
+    "bench sweep": {"--json": "--report", **_LOAD},
 }
 """By the words of a command: the old name, and the new one or what makes new words of its value."""
 
@@ -55,7 +76,7 @@ def with_new_names(name: str, command: Any, words: Sequence[str]) -> list[str]:
 
 
 def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str], list[str]]]) -> Iterator[str]:
-    told: set[str] = set()  # once, of options that may be repeated
+    warned: set[str] = set()  # once, of options that may be repeated
     for word in words:
         if word == "--":  # what follows is for another program
             yield word
@@ -66,9 +87,9 @@ def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str],
         if new is None:
             yield word
         elif isinstance(new, str):
-            if name not in told:
+            if name not in warned:
                 _say(name, new)
-            told.add(name)
+            warned.add(name)
             yield f"{new}{equals}{value}"
         else:
             found = new(value if equals else next(words, ""))

@@ -1,12 +1,16 @@
 """The options of commands that say how to search a request, and checks of them."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from tritone.errors import InputError
+from tritone.options.fields import described
 from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
+from tritone.pipelines.whisper.options import DecodingOptions, WordTimes, read_decoding
 from tritone.search.options import MODEL_PARAMETERS, PARAMETERS, SearchMode, idle_options, used_by
 
 
@@ -35,6 +39,32 @@ def check_used(names: Iterable[str], mode: SearchMode) -> None:
     if idle := idle_options(names, mode):
         flags = ", ".join((MODEL_PARAMETERS | PARAMETERS)[name].flag for name in idle)
         raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {used_by(idle)}")
+
+
+def decoding_as_flags(text: str) -> list[str]:
+    """Words of a command line in place of a JSON object of a Whisper model's options.
+
+    Raises:
+        typer.BadParameter: it is none, or a name or value is not of these options.
+    """
+    try:
+        read_decoding(text)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+    known, words = described(DecodingOptions), list[str]()
+    for name, value in json.loads(text).items():
+        kind, flag = known[name], f"--{name.replace('_', '-')}"
+        on, _, off = (kind.flags[0] if kind.flags else f"{flag}/--no{flag[1:]}").partition("/")
+        if kind.type in (bool, WordTimes) and not isinstance(value, bool):
+            value = kind.parse(value)
+        if value is True or value == "auto":
+            words.append(on)
+        elif value is not False:
+            given = ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
+            words.append(f"{on}={given}")
+        elif kind.default is True or kind.flags:  # the others have no word for their default
+            words.append(off)
+    return words
 
 
 def parameters_as_flags(text: str) -> list[str]:

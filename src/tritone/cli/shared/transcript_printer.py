@@ -79,14 +79,14 @@ class TranscriptPrinter:
             return self._documents.text(result.index, transcript).split("\n")[:-1]
         if self._as_json:
             return [json.dumps(self._named(result) | self._fields(transcript), ensure_ascii=False)]
-        told = [transcript.text]
+        printed = [transcript.text]
         if any(word.speaker for word in transcript.words):
-            told = write("text", transcript).splitlines()  # a line for each turn of a speaker
+            printed = write("text", transcript).splitlines()  # a line for each turn of a speaker
         if self._ids:
-            told = [f"{self._ids[result.index]} {line}" for line in told]
+            printed = [f"{self._ids[result.index]} {line}" for line in printed]
         elif self._names:
-            told = [f"{result.source}\t{line}" for line in told]
-        return [*told, *self._more(transcript)]
+            printed = [f"{result.source}\t{line}" for line in printed]
+        return [*printed, *self._more(transcript)]
 
     def _named(self, result: TranscriptResult) -> dict[str, Any]:
         return {"id": self._ids[result.index], "path": result.source} if self._ids else {"path": result.source}

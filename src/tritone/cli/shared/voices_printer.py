@@ -19,10 +19,10 @@ def voice_tables(run: VoiceRun, narrow: bool = False) -> Iterator[Table]:
     clips.add_column("which", no_wrap=True)
     for name in ("audio s", "latency"):
         clips.add_column(name, justify="right", no_wrap=True)
-    heard = run.heard
+    embedded = run.embedded
     cosines = run.cosines()
     for voice in run.voices:
-        place = heard.index(voice) if voice in heard else None
+        place = embedded.index(voice) if voice in embedded else None
         clips.add_row(
             voice.clip.name,
             *(() if narrow else (voice.clip.voice,)),
@@ -73,7 +73,7 @@ def _rates(run: VoiceRun, narrow: bool) -> Table:
         "" if eer is None else f"{100 * eer:.1f}",
         "",
     )
-    told = "EER: equal error rate. Trials of the clips are few, of synthetic voices, and easy: halves of one recording."
+    note = "EER: equal error rate. Trials of the clips are few, of synthetic voices, and easy: halves of one recording."
     if run.evaluation is not None:
         for each in run.evaluation.sets:
             counts = f"{each.targets:,}", f"{each.nontargets:,}"
@@ -81,11 +81,11 @@ def _rates(run: VoiceRun, narrow: bool) -> Table:
                 Text(each.name), *counts, "", f"{100 * each.eer.value:.1f}", _interval(each.eer.interval), style="bold"
             )
         levels = " and ".join(dict.fromkeys(f"{100 * each.level:g} %" for each in run.evaluation.sets))
-        told += (
+        note += (
             f" The other rows were measured before, with `{run.evaluation.measured_by}`, on people who are not in "
             f"training; intervals of {levels}. See the model card."
         )
-    rates.caption = Text(told)
+    rates.caption = Text(note)
     return rates
 
 

@@ -232,7 +232,7 @@ def _check_drift(drift: Sequence[OutputDrift], target: Target | None, source: Pa
         if not each.is_finite:
             raise ExportError(
                 f"output {each.name} of {source} has numbers that are not finite after the conversion: they do not fit "
-                f"into {target or 'it'}. Keep what makes them in float32 (--keep Softmax,NAME), or stay in float32"
+                f"into {target or 'it'}. Keep what makes them in float32 (--keep-fp32 Softmax,NAME), or stay in float32"
             )
         if target is None and (each.largest or 0.0) > EXACT * max(each.size or 0.0, EXACT):
             raise ExportError(

@@ -43,7 +43,7 @@ def export_tensorrt(
 
     Args:
         plan: the file.
-        engine, inputs, outputs: as of `tritone.tensorrt.single.read_told`.
+        engine, inputs, outputs: as of `tritone.tensorrt.single.read_description`.
         rows: the most rows that the plan takes, None if it has no profile.
         output: the bundle's folder, a bundle there is replaced; None returns the proposal and writes nothing.
         precision: of the plan's arithmetic, for the manifest.

@@ -89,7 +89,8 @@ def parse_option(name: str, text: str) -> tuple[str, Value]:
 def written(field: str) -> str:
     """What a command line calls a field of `BuildOptions`, without its dashes."""
     described = MODEL_PARAMETERS.get(field)
-    return described.flags[0].removeprefix("--") if described and described.flags else field.replace("_", "-")
+    flag = described.flags[0].partition("/")[0] if described and described.flags else field.replace("_", "-")
+    return flag.removeprefix("--")
 
 
 def text_of(value: Value) -> str:

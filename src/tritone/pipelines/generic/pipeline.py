@@ -101,8 +101,8 @@ class Sequences:
         self._used.pop(sequence, None)
 
     def _control(self, control: SequenceControl, ask: Ask) -> Array:
-        told: dict[str, Any] = {"start": ask.start, "end": ask.end, "ready": True, "corrid": ask.sequence}
-        if isinstance(value := told[control.kind], str):
+        control_values: dict[str, Any] = {"start": ask.start, "end": ask.end, "ready": True, "corrid": ask.sequence}
+        if isinstance(value := control_values[control.kind], str):
             raise StreamError(f"the model takes the sequence's id as a number, got {value!r}")
         rows = (1,) if self._generic.max_batch_size else ()
         return np.full((*rows, 1), value, DTYPES[control.type])

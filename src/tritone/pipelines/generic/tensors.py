@@ -36,8 +36,8 @@ def checked(tensors: Mapping[str, npt.ArrayLike], generic: Generic) -> dict[str,
     if generic.max_batch_size and arrays:
         rows = {name: len(array) for name, array in arrays.items()}
         if len(set(rows.values())) > 1:
-            told = ", ".join(f"{name} {count}" for name, count in rows.items())
-            raise InputError(f"all inputs of a request have the same number of rows, got {told}")
+            counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+            raise InputError(f"all inputs of a request have the same number of rows, got {counts}")
         if not 0 < (count := next(iter(rows.values()))) <= generic.max_batch_size:
             raise InputError(f"a request has 1 to {generic.max_batch_size} rows, got {count}; send them apart")
     return {name: as_shape(array, known[name].dims, known[name].reshape) for name, array in arrays.items()}

@@ -79,9 +79,9 @@ def least_padding(lengths: Sequence[int], count: int) -> list[int]:
         best, before = list(cost), [-1] * len(candidates)
         for last, end in enumerate(candidates):
             for first in range(last):
-                told = cost[first] + end * (at_most[last] - at_most[first])
-                if told < best[last]:
-                    best[last], before[last] = told, first
+                cost_here = cost[first] + end * (at_most[last] - at_most[first])
+                if cost_here < best[last]:
+                    best[last], before[last] = cost_here, first
         cost = best
         choices.append(before)
     chosen, place = [], len(candidates) - 1

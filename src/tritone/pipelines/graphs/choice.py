@@ -50,8 +50,8 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
             reasons[name] = unasked or obstacle(name, device)
         if reasons[name] is None:
             return artifact
-    told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
-    raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")
+    listed = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
+    raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {listed}.")
 
 
 def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:

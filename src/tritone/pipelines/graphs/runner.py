@@ -209,8 +209,10 @@ class GraphRunner:
         errors: dict[int, AudioError] = {}
 
         def fill(batch: Batch) -> Filled:
-            told = [languages[index] for index in batch.indices] if languages else ()
-            filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows, told)
+            given_languages = [languages[index] for index in batch.indices] if languages else ()
+            filled = self.filled(
+                [waveforms[index] for index in batch.indices], batch.num_samples, batch.rows, given_languages
+            )
             if not filled.unfit:
                 return filled
             for row in filled.unfit:
@@ -362,8 +364,8 @@ class GraphRunner:
         if sizes != AUTO:
             return Choice(read_sizes(sizes, rate, tail=tail, min_samples=least))
         longest_s = min(longest_s, self.max_audio_s)
-        heard = [each for each in lengths_s if each <= longest_s] or usual_lengths(longest_s)
-        return choose_buckets(heard, rate, count=count, tail=tail, min_samples=least)
+        usable_s = [each for each in lengths_s if each <= longest_s] or usual_lengths(longest_s)
+        return choose_buckets(usable_s, rate, count=count, tail=tail, min_samples=least)
 
     def warm_up(self, sizes: Iterable[Size], run: Callable[[Size], object], *, side_by_side: bool = True) -> None:
         """Run something of several sizes, so that the first real request finds everything ready; it is not logged.

@@ -134,10 +134,10 @@ class WaitingSamples:
                 continue
             if held and begin:
                 row[:held] = row[begin:end].copy()
-            if told := len(rest):
-                row[held : held + told] = rest
-            if held + told < count:
-                row[held + told : count] = 0
+            if num_left := len(rest):
+                row[held : held + num_left] = rest
+            if held + num_left < count:
+                row[held + num_left : count] = 0
         table[:, END] = np.minimum(table[:, COUNT], self._window)
         table[:, BEGIN] = table[:, USED] = 0
         self._table[slots] = table

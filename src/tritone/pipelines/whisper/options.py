@@ -68,62 +68,75 @@ class DecodingOptions:
         read=partial(_read_text, 8),
         values="a code such as `de`, or empty",
     )
-    task: Task = option("transcribe", "transcribe, or translate into English.")
-    timestamps: bool = option(True, "Have the model write times, which cut the text into segments.")
+    task: Task = option("transcribe", "Whisper: transcribe, or translate into English.")
+    timestamps: bool = option(
+        True,
+        "Whisper: have the model write times, which cut the text into segments.",
+        flags=("--segment-times/--no-segment-times",),
+    )
     word_times: WordTimes = option(
         False,
-        "Add words with their times to the details; on a CPU another call a window. auto: if the model can tell them.",
+        "Whisper: add words with their times to the details; on a CPU another call a window.",
+        flags=("--word-times/--no-word-times",),
         read=_read_word_times,
-        values="true, false or auto",
+        values="true, false or auto, which is if the model can tell them",
     )
     beam: int = option(1, "Texts that are followed together where the temperature is 0.", least=1, most=MAX_BEAM)
     length_penalty: float = option(
-        1.0, "Exponent of the length that scores of a beam are divided by.", least=0, most=10
+        1.0, "Whisper: exponent of the length that scores of a beam are divided by.", least=0, most=10
     )
     temperature: tuple[float, ...] = option(
         FALLBACK,
-        "Temperatures to try one after the other, while a window's text is too repetitive or unlikely; 0 takes the "
-        "likeliest token.",
+        "Whisper: temperatures to try one after the other, while a window's text is too repetitive or unlikely, like "
+        "0,0.4; 0 takes the likeliest token.",
+        flags=("--temperatures",),
+        metavar="LIST",
         read=_read_temperatures,
         values=f"numbers from 0 to {MAX_TEMPERATURE:g} with commas between, at most {MAX_TEMPERATURES}",
     )
     fallback: Fallback = option(
         "likeliest",
-        "Which text a window gets when none is good enough: likeliest, of those that are not too repetitive if there "
-        "are any, as faster-whisper has it; or last, of the last temperature, as openai/whisper has it.",
+        "Whisper: which text a window gets when none is good enough: likeliest, of those that are not too repetitive "
+        "if there are any, as faster-whisper has it; or last, of the last temperature, as openai/whisper has it.",
     )
-    best_of: int = option(1, "Texts to sample at a temperature above 0.", least=1, most=MAX_BEAM)
-    seed: int = option(0, "Seed of sampling; the same audio, options and seed give the same text.", least=0, most=2**63)
+    best_of: int = option(1, "Whisper: texts to sample at a temperature above 0.", least=1, most=MAX_BEAM)
+    seed: int = option(
+        0, "Whisper: seed of sampling; the same audio, options and seed give the same text.", least=0, most=2**63
+    )
     prompt: str = option(
         "",
-        "Text that the first window is read after, such as names that may come.",
+        "Whisper: text that the first window is read after, such as names that may come.",
+        metavar="TEXT",
         read=partial(_read_text, MAX_PROMPT),
         values=f"text of at most {MAX_PROMPT} characters",
     )
-    carry_prompt: bool = option(False, "Put the prompt before every window.")
-    previous_text: bool = option(True, "Put the text of earlier windows before a window.")
+    carry_prompt: bool = option(False, "Whisper: put the prompt before every window.")
+    previous_text: bool = option(True, "Whisper: put the text of earlier windows before a window.")
     compression_ratio_threshold: float | None = option(
         2.4,
-        "Text that zlib compresses by more is too repetitive; none: any will do.",
+        "Whisper: text that zlib compresses by more is too repetitive; none: any will do.",
         read=_read_limit,
         values="a number, or `none`",
     )
     log_prob_threshold: float | None = option(
         -1.0,
-        "Text with a lower mean log-probability of tokens is too unlikely; none: any will do.",
+        "Whisper: text with a lower mean log-probability of tokens is too unlikely; none: any will do.",
         read=_read_limit,
         values="a number, or `none`",
     )
     no_speech_threshold: float | None = option(
         0.6,
-        "A window whose probability of silence is higher has no text, if its text is unlikely; none: it has.",
+        "Whisper: a window whose probability of silence is higher has no text, if its text is unlikely; none: it has.",
         read=_read_limit,
         values="a number, or `none`",
     )
-    max_tokens: int = option(0, "Most tokens of a window; 0: half of the model's context.", least=0, most=2**16)
+    max_tokens: int = option(
+        0, "Whisper: most tokens of a window; 0: half of the model's context.", least=0, most=2**16
+    )
     suppress: tuple[int, ...] | None = option(
         None,
-        "Ids of tokens never to write, in place of the model's own.",
+        "Whisper: ids of tokens never to write, in place of the model's own.",
+        metavar="IDS",
         read=_read_ids,
         values="ids with commas between, or empty for none",
     )
@@ -201,4 +214,10 @@ def read_decoding(text: str) -> DecodingOptions:
     return DecodingOptions().changed(given)
 
 
+def with_search(decoding: Mapping[str, Any], search: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of decoding with those of a search that mean the same here."""
+    return {**{name: search[name] for name in OF_ANY_SEARCH if name in search}, **decoding}
+
+
 PARAMETERS = tuple(described(DecodingOptions))  # of a request
+OF_ANY_SEARCH = ("language", "beam")  # which command lines and models of other kinds have, too

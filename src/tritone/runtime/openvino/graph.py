@@ -62,8 +62,8 @@ class OpenVinoGraph(HostGraph):
         try:
             model = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
         except Exception as error:  # RuntimeError and what its front end has
-            told = " ".join(str(error).split())[-400:]
-            raise BundleError(f"OpenVINO {openvino.__version__} cannot run {path}: {told}. {INSTEAD}") from error
+            complaint = " ".join(str(error).split())[-400:]
+            raise BundleError(f"OpenVINO {openvino.__version__} cannot run {path}: {complaint}. {INSTEAD}") from error
         self._model = model
         self.inputs: Mapping[str, TensorSpec] = {port.any_name: _spec(path, port) for port in model.inputs}
         self.outputs: Mapping[str, TensorSpec] = {port.any_name: _spec(path, port) for port in model.outputs}

@@ -82,9 +82,9 @@ def check_requirements(requirements: Sequence[str], what: str) -> None:
         if not requirement.specifier.contains(installed, prereleases=True):
             lacking.append((text, f"is installed as {installed}"))
     if lacking:
-        told = "; ".join(f"{text} {reason}" for text, reason in lacking)
+        lacks = "; ".join(f"{text} {reason}" for text, reason in lacking)
         raise MissingDependencyError(
-            f"{what} needs packages that are not here: {told}. Install them where it is built and where it is served: "
+            f"{what} needs packages that are not here: {lacks}. Install them where it is built and where it is served: "
             f"pip install {' '.join(repr(text) for text, _ in lacking)}"
         )
 

@@ -159,13 +159,13 @@ class TensorRtGraph:
                 return number, max(1, count)
         if fitting:
             return max(fitting, key=lambda each: each[1])
-        limits_told = "; or ".join(
+        bounds = "; or ".join(
             ", ".join(f"{name} {list(least)} to {list(most)}" for name, (least, most) in limits.items())
             for limits in self._profiles
         )
-        told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise ValueError(
-            f"{self.path.name} was not built for inputs of shapes {told}; it takes {limits_told}. Build it again with "
+            f"{self.path.name} was not built for inputs of shapes {given}; it takes {bounds}. Build it again with "
             "other --min and --max."
         )
 

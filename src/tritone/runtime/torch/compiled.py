@@ -107,9 +107,9 @@ class CompiledStore:
     def place(self, outputs: Sequence[str], shapes: Shapes) -> Path:
         """The file of a call, whether or not it is there."""
         single = ["single"] if most_rows(shapes) == 1 else []
-        told = json.dumps([list(outputs), [[name, list(shape[1:])] for name, shape in shapes.items()], *single])
+        stamp_text = json.dumps([list(outputs), [[name, list(shape[1:])] for name, shape in shapes.items()], *single])
         size = next((shape[1] for shape in shapes.values() if len(shape) > 1), 0)
-        return self.folder / f"{size}-{_digest(told)[:12]}.pt2"
+        return self.folder / f"{size}-{_digest(stamp_text)[:12]}.pt2"
 
     def calls(self) -> Iterator[tuple[CompiledCall, Path]]:
         """The calls that are there, each with its file. Those that must not be used are named in the log."""
@@ -172,15 +172,15 @@ class CompiledStore:
 
     def _differences(self) -> str:
         """What differs between this machine and those that calls were compiled for."""
-        told = []
+        stamp_text = []
         for path in sorted(self.folder.parent.glob("*/stamp.json")):
             try:
                 other = json.loads(path.read_text(encoding="utf-8"))
                 names = [name for name in {*other, *self.stamp} if other.get(name) != self.stamp.get(name)]
-                told += [f"{name} {other.get(name)} there, {self.stamp.get(name)} here" for name in sorted(names)]
+                stamp_text += [f"{name} {other.get(name)} there, {self.stamp.get(name)} here" for name in sorted(names)]
             except (OSError, ValueError, AttributeError):
                 continue
-        return "; ".join(dict.fromkeys(told)) or "its stamp cannot be read"
+        return "; ".join(dict.fromkeys(stamp_text)) or "its stamp cannot be read"
 
     def _say(self, what: str, why: str) -> None:
         LOGGER.warning("the program %s: %s; it runs as it is. `tritone compile` compiles it again", what, why)

@@ -66,8 +66,8 @@ class Turns:
             gate = _opened(self._gate)
             try:
                 fcntl.flock(gate, fcntl.LOCK_EX)
-                told = os.pread(gate, 1, 0)
-                number = told[0] % self._at_once if told else 0
+                mark = os.pread(gate, 1, 0)
+                number = mark[0] % self._at_once if mark else 0
                 os.pwrite(gate, bytes([(number + 1) % self._at_once]), 0)
                 return Permit(self._locked(self._permits[number]))
             finally:

@@ -13,13 +13,13 @@ import grpc
 
 from tritone.errors import InputError
 from tritone.gateway.ask import Event
-from tritone.gateway.doors.riva import messages
-from tritone.gateway.doors.riva.audio import AudioFormat, StreamAudio, recording
-from tritone.gateway.doors.riva.calls import Calls, Context, headers_of
-from tritone.gateway.doors.riva.config import Asked, asked
-from tritone.gateway.doors.riva.messages import HEALTH, SERVICE, read
-from tritone.gateway.doors.riva.results import Results
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.riva import messages
+from tritone.gateway.protocols.riva.audio import AudioFormat, StreamAudio, recording
+from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
+from tritone.gateway.protocols.riva.config import Asked, asked
+from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, read
+from tritone.gateway.protocols.riva.results import Results
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.transcript import Transcript
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tritone.gateway.callers import Caller
     from tritone.gateway.gateway import Gateway
 
-DOOR = "riva"
+PROTOCOL = "riva"
 COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
 STABLE = 1.0  # of a partial result that nothing follows
 WATCH_S = 5.0  # between two looks at the health, for those who watch it
@@ -141,7 +141,7 @@ class RivaService(grpc.GenericRpcHandler):
         return _bytes(messages.HealthCheckResponse(status=status))
 
     async def _admit(self, context: Context) -> "Caller":
-        return await self._gateway.admit(headers_of(context), {}, door=DOOR)
+        return await self._gateway.admit(headers_of(context), {}, protocol=PROTOCOL)
 
     async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
         limit = self._limits.request_s
@@ -227,14 +227,14 @@ class _Stream:
             if event.transcript is None or event.kind not in ("partial", "final"):
                 continue
             is_final = event.kind == "final"
-            self._partial, self._changed_s = None if is_final else event.transcript, self._heard_s
+            self._partial, self._changed_s = None if is_final else event.transcript, self._received_s
             if is_final or self._interim:
                 await self._write(event.transcript, is_final=is_final)
 
     async def _answer_early(self) -> None:
         """Call a partial result stable when no token has followed it for long enough; once, until it changes."""
         found, early_s = self._partial, self._wanted.early_end_s
-        if found is not None and early_s and self._interim and self._heard_s - self._changed_s >= early_s:
+        if found is not None and early_s and self._interim and self._received_s - self._changed_s >= early_s:
             self._partial = None
             await self._write(found, is_final=False, stability=STABLE)
 
@@ -243,12 +243,12 @@ class _Stream:
         if self._id is not None:
             response.id.value = self._id
         result = response.results.add(is_final=is_final, stability=stability)
-        self._results.fill(result, found, self._heard_s, is_final=is_final)
+        self._results.fill(result, found, self._received_s, is_final=is_final)
         await self._context.write(_bytes(response))
 
     @property
-    def _heard_s(self) -> float:
-        return 0.0 if self._live is None else self._live.heard_s
+    def _received_s(self) -> float:
+        return 0.0 if self._live is None else self._live.received_s
 
 
 def _results(config: Any) -> Results:

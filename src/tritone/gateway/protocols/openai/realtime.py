@@ -19,15 +19,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tritone.errors import InputError, TritoneError
 from tritone.gateway.ask import Ask, Event, VadOptions
 from tritone.gateway.callers import Caller
-from tritone.gateway.doors.openai.answers import log_probs, usage
-from tritone.gateway.doors.openai.deltas import Deltas
-from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.doors.openai.events import item_events, new_id, read_audio, read_event, write_event
-from tritone.gateway.doors.openai.request import hotwords
-from tritone.gateway.doors.openai.session import Dialect, SessionConfig
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.protocols.openai.answers import log_probs, usage
+from tritone.gateway.protocols.openai.deltas import Deltas
+from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.protocols.openai.events import item_events, new_id, read_audio, read_event, write_event
+from tritone.gateway.protocols.openai.request import hotwords
+from tritone.gateway.protocols.openai.session import Dialect, SessionConfig
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT
 from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined
@@ -98,7 +98,7 @@ class RealtimeSession:
         self._telling = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
         self._items: dict[int, _Item] = {}  # by segment; without turn detection there is one, 0
         self._base_s = 0.0  # audio of the session before the live stream
-        self._heard_s = 0.0  # audio of the session
+        self._received_s = 0.0  # audio of the session
         self._pending_s = 0.0  # since the last commit
         self._previous: str | None = None  # item
 
@@ -236,7 +236,7 @@ class RealtimeSession:
         samples = self._decode(read_audio(event.get("audio")))
         live = await self._opened()
         audio_s = samples.size / self._config.rate
-        self._heard_s += audio_s
+        self._received_s += audio_s
         self._pending_s += audio_s
         await self._tell(await live.accept(samples))
         if self._config.final_model and self._late is None:
@@ -263,7 +263,7 @@ class RealtimeSession:
                 self._live = await self._speech.open(self._ask(self._config), self._config.rate, self._caller)
             except TritoneError as error:
                 await self._refuse(error)
-            self._base_s = self._heard_s
+            self._base_s = self._received_s
         return self._live
 
     async def _finish_live(self) -> None:
@@ -290,7 +290,7 @@ class RealtimeSession:
         if not self._items:
             await self._tell_error(error, event)
         else:
-            answer = error_object(told(error))
+            answer = error_object(answer_to(error))
             for item in self._items.values():
                 await self._commit_item(item)
                 await self._send(
@@ -343,7 +343,7 @@ class RealtimeSession:
             item_id=item.id,
             content_index=0,
             transcript=item.text,
-            usage=usage(self._heard_s - self._base_s if event is None else max(0.0, event.time_s - item.from_s)),
+            usage=usage(self._received_s - self._base_s if event is None else max(0.0, event.time_s - item.from_s)),
             **fields,
         )
 
@@ -374,7 +374,7 @@ class RealtimeSession:
         return max(0, round(1000 * (self._base_s + time_s)))
 
     async def _tell_error(self, error: BaseException, event: Mapping[str, Any]) -> ErrorAnswer:
-        answer = told(error)
+        answer = answer_to(error)
         event_id = event.get("event_id")
         about = {"event_id": event_id if isinstance(event_id, str) else None}
         await self._send("error", error=error_object(answer) | about)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tritone.gateway.refusal import told
+from tritone.gateway.refusal import answer_to
 from tritone.gateway.visit import VISIT, Visit
 from tritone.gateway.visits import LEFT, left
 from tritone.net.connections import peer_of
@@ -59,7 +59,7 @@ class Calls:
                 visit.status = LEFT
                 raise
             except Exception as error:
-                answer = told(error)
+                answer = answer_to(error)
                 visit.status = answer.status
                 again = answer.retry_after_s
                 hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)

@@ -19,7 +19,7 @@ from tritone.audio.inputs import mono
 from tritone.audio.live import ContainerStream
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError, InputError
-from tritone.gateway.doors.riva.messages import ENCODINGS
+from tritone.gateway.protocols.riva.messages import ENCODINGS
 from tritone.gateway.refusal import decoders
 
 MAX_CHANNELS = 8
@@ -64,13 +64,13 @@ class AudioFormat:
 
     def check_header(self, sample_rate: int, channels: int) -> None:
         """Compare with what the audio itself says; raises `AudioError` where they differ."""
-        for told, found, field in (
+        for declared, found, field in (
             (self.sample_rate, sample_rate, "sample_rate_hertz"),
             (self.channels, channels, "audio_channel_count"),
         ):
-            if told and told != found:
+            if declared and declared != found:
                 raise AudioError(
-                    f"{field} is {told}, but the audio's own header says {found}. Leave {field} out, or correct it."
+                    f"{field} is {declared}, but the audio's own header says {found}. Leave {field} out, or correct it."
                 )
 
     def check_start(self, start: bytes) -> str:
@@ -94,25 +94,25 @@ class AudioFormat:
         return found.decode("ascii")
 
 
-def recording(told: AudioFormat, audio: bytes) -> bytes:
+def recording(declared: AudioFormat, audio: bytes) -> bytes:
     """A whole recording as a file: samples without a header get one of WAV, everything else stays as it is.
 
     Raises:
-        AudioError: the audio is not what `told` says.
+        AudioError: the audio is not what `declared` says.
     """
     if not audio:
         raise AudioError("the request has no audio: its field 'audio' is empty")
-    magic = told.check_start(audio)
+    magic = declared.check_start(audio)
     if magic == "RIFF" and (begun := _begun_wav(audio[:MAX_WAV_HEADER])) is not None:
-        told.check_header(begun[0].sample_rate, begun[0].channels)
+        declared.check_header(begun[0].sample_rate, begun[0].channels)
     if magic:
         return audio
-    size, channels = RAW[told.encoding], told.channels or 1
+    size, channels = RAW[declared.encoding], declared.channels or 1
     width = size * channels
     if len(audio) % width:
-        raise AudioError(f"{len(audio)} bytes are no whole number of {told.name} samples of {width} bytes")
-    tag = TAG_OF[told.encoding]
-    return wav.wav_file(audio, tag=tag, width=size, sample_rate=told.sample_rate, channels=channels)
+        raise AudioError(f"{len(audio)} bytes are no whole number of {declared.name} samples of {width} bytes")
+    tag = TAG_OF[declared.encoding]
+    return wav.wav_file(audio, tag=tag, width=size, sample_rate=declared.sample_rate, channels=channels)
 
 
 class _Decoder(Protocol):
@@ -126,8 +126,8 @@ class _Decoder(Protocol):
 class StreamAudio:
     """The audio of a stream, decoded as it comes. Several channels are averaged."""
 
-    def __init__(self, told: AudioFormat) -> None:
-        self._told = told
+    def __init__(self, declared: AudioFormat) -> None:
+        self._declared = declared
         self._start = b""
         self._decoder: _Decoder | None = None
         self._ogg: ContainerStream | None = None
@@ -151,14 +151,14 @@ class StreamAudio:
             if len(self._start) < 4:
                 return NOTHING
             data, self._start = self._start, b""
-            self._choose(self._told.check_start(data))
+            self._choose(self._declared.check_start(data))
         if self._ogg is not None:
             return await self._ogg.push(data)
         assert self._decoder is not None
         known = self._decoder.sample_rate
         samples = self._decoder.push(data)
         if not known and self._decoder.sample_rate:
-            self._told.check_header(self._decoder.sample_rate, self._decoder.channels)
+            self._declared.check_header(self._decoder.sample_rate, self._decoder.channels)
         return samples
 
     async def finish(self) -> Samples:
@@ -189,16 +189,16 @@ class StreamAudio:
             elif magic == "RIFF":
                 self._decoder = _Wav()
             else:
-                self._decoder = _Samples(self._told)
+                self._decoder = _Samples(self._declared)
 
 
 class _Samples:
     """PCM, mu-law or A-law without a header."""
 
-    def __init__(self, told: AudioFormat) -> None:
-        self.sample_rate, self.channels = told.sample_rate, told.channels or 1
-        self._decode = G711.get(told.encoding)
-        self._width = RAW[told.encoding] * self.channels
+    def __init__(self, declared: AudioFormat) -> None:
+        self.sample_rate, self.channels = declared.sample_rate, declared.channels or 1
+        self._decode = G711.get(declared.encoding)
+        self._width = RAW[declared.encoding] * self.channels
         self._rest = b""
 
     def push(self, data: bytes) -> Samples:
@@ -228,9 +228,9 @@ class _Wav:
             self._seen += data
             if (begun := _begun_wav(self._seen)) is None:
                 return NOTHING
-            told, self._left, data = begun
-            self._seen, self._samples = b"", _Samples(told)
-            self.sample_rate, self.channels = told.sample_rate, told.channels
+            declared, self._left, data = begun
+            self._seen, self._samples = b"", _Samples(declared)
+            self.sample_rate, self.channels = declared.sample_rate, declared.channels
         data, self._left = data[: self._left], max(self._left - len(data), 0)
         return self._samples.push(data)
 
@@ -263,5 +263,5 @@ def _begun_wav(seen: bytes) -> tuple[AudioFormat, int, bytes] | None:
             f"the WAV has samples of {what}; 16-bit PCM, or mu-law or A-law, of up to {MAX_CHANNELS} channels is "
             "needed here"
         )
-    told = AudioFormat(encoding=encoding, sample_rate=form.rate, channels=form.channels)
-    return told, 1 << 62 if size in UNKNOWN_SIZES else size, tape.read(len(seen))
+    declared = AudioFormat(encoding=encoding, sample_rate=form.rate, channels=form.channels)
+    return declared, 1 << 62 if size in UNKNOWN_SIZES else size, tape.read(len(seen))

@@ -1,4 +1,4 @@
-"""The rooms of docs/design.md: who imports whom, and what an import costs."""
+"""The packages of docs/design.md: who imports whom, and what an import costs."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ from tritone.pipelines import wire
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
-# Modules beside the rooms that every room may use.
+# Modules beside the packages that every package may use.
 FOR_ALL = {
     "activity",
     "bfloat16",
@@ -31,11 +31,11 @@ FOR_ALL = {
     "transcript",
     "yaml_text",
 }
-ROOMS = re.findall(
+PACKAGES = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
 
-# Packages that only one room may import, and who of the rooms below may be imported by few.
+# Packages that only one package may import, and who of the packages below may be imported by few.
 OWNERS = {
     "torch": {"families", "runtime", "search"},  # of search only `device/`, see below
     "triton": {"search"},
@@ -76,46 +76,48 @@ def imports(path: Path) -> tuple[str, ...]:
 
 
 def edges() -> Iterator[tuple[Path, str, str]]:
-    """File, its room, and the room or module of `tritone` that it imports."""
+    """File, its package, and the package or module of `tritone` that it imports."""
     for path in sources():
-        room = path.relative_to(PACKAGE).parts[0]
+        package = path.relative_to(PACKAGE).parts[0]
         for name in imports(path):
             parts = name.split(".")
             if parts[0] == "tritone" and len(parts) > 1:
-                yield path, room, parts[1]
+                yield path, package, parts[1]
 
 
-def test_the_design_tells_of_every_room_and_of_no_other() -> None:
+def test_the_design_tells_of_every_package_and_of_no_other() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert set(ROOMS) == folders
-    assert len(ROOMS) == len(set(ROOMS))
+    assert set(PACKAGES) == folders
+    assert len(PACKAGES) == len(set(PACKAGES))
 
 
-def test_imports_point_down_the_list_of_rooms() -> None:
+def test_imports_point_down_the_list_of_packages() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE)} imports tritone.{other}"
-        for path, room, other in edges()
-        if other in ROOMS and ROOMS.index(other) < ROOMS.index(room)
+        for path, package, other in edges()
+        if other in PACKAGES and PACKAGES.index(other) < PACKAGES.index(package)
     ]
     assert wrong == []
 
 
-def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
+def test_what_is_imported_from_beside_the_packages_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
     public = {"load", "load_as", "Client", "Detector", "Embedder", "Model", "Recognizer", "TritoneError"}
-    beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
-    assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
+    beside = {(package, other) for _, package, other in edges() if other not in PACKAGES and other not in FOR_ALL}
+    assert {
+        (package, other) for package, other in beside if package not in ("cli", "systems") or other not in public
+    } == set()
 
 
 def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -> None:
-    assert {other for _, room, other in edges() if room == "families" and other in ROOMS} <= {
+    assert {other for _, package, other in edges() if package == "families" and other in PACKAGES} <= {
         *("families", "bundle", "audio", "runtime", "corpus", "pipelines", "options")
     }
-    assert {room for _, room, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
+    assert {package for _, package, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 
 
 def test_the_client_knows_no_more_than_http_and_audio_and_how_it_is_cut() -> None:
-    known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
+    known = {other for _, package, other in edges() if package == "client" and other in PACKAGES}
     assert known <= {"client", "net", "audio", "longform"}
 
 
@@ -126,12 +128,21 @@ def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_
     assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS, wire.SEGMENTS, wire.PROBABILITIES)
 
 
-def test_rooms_that_know_little_import_little() -> None:
+def test_packages_that_know_little_import_little() -> None:
     for modest in ("options", "runtime", "audio", "storage"):
-        assert {other for _, room, other in edges() if room == modest and other in ROOMS} <= {modest}
-    assert {other for _, room, other in edges() if room == "search" and other in ROOMS} == {"search", "options"}
-    assert {other for _, room, other in edges() if room == "longform" and other in ROOMS} == {"longform", "audio"}
-    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle", "storage"}
+        assert {other for _, package, other in edges() if package == modest and other in PACKAGES} <= {modest}
+    assert {other for _, package, other in edges() if package == "search" and other in PACKAGES} == {
+        "search",
+        "options",
+    }
+    assert {other for _, package, other in edges() if package == "longform" and other in PACKAGES} == {
+        "longform",
+        "audio",
+    }
+    assert {other for _, package, other in edges() if package == "bundle" and other in PACKAGES} == {
+        "bundle",
+        "storage",
+    }
 
 
 def test_onnxruntime_is_a_converter_in_one_folder_alone() -> None:
@@ -157,7 +168,7 @@ def test_search_needs_torch_on_a_device_alone() -> None:
 
 
 @pytest.mark.parametrize("package", OWNERS)
-def test_a_heavy_package_is_imported_by_its_own_room_alone(package: str) -> None:
+def test_a_heavy_package_is_imported_by_its_own_package_alone(package: str) -> None:
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in sources()

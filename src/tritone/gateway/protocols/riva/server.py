@@ -1,11 +1,11 @@
-"""Where the door for Riva's clients listens."""
+"""Where the protocol for Riva's clients listens."""
 
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from tritone.errors import ServerSetupError
-from tritone.gateway.doors.riva.service import RivaService
+from tritone.gateway.protocols.riva.service import RivaService
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection
 from fake_speech import FakeSpeech, floats, heard, speech
 from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
-from tritone.gateway.doors.stream import read_start
+from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.server import GatewayServer
 from tritone.installing import pip_install
 from tritone.texts import TextOptions

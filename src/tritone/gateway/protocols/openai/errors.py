@@ -37,9 +37,9 @@ def error_response(error: BaseException, answer: ErrorAnswer) -> JSONResponse:
     return JSONResponse({"error": error_object(answer)}, answer.status, answer.headers)
 
 
-async def admitted(gateway: Gateway, connection: HTTPConnection, door: str) -> Caller:
+async def admitted(gateway: Gateway, connection: HTTPConnection, protocol: str) -> Caller:
     """Who asks; errors of the request are worded as OpenAI words them. Raises `GatewayRefusal` if it may not ask."""
     visit = VISIT.get()
     if visit is not None:
         visit.wording = error_response
-    return await gateway.admit(connection.headers, connection.query_params, door=door)
+    return await gateway.admit(connection.headers, connection.query_params, protocol=protocol)

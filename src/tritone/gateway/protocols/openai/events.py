@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tritone.errors import InputError
-from tritone.gateway.doors.openai.errors import FieldError
-from tritone.gateway.doors.openai.session import Dialect
+from tritone.gateway.protocols.openai.errors import FieldError
+from tritone.gateway.protocols.openai.session import Dialect
 from tritone.gateway.sockets import read_json
 
 

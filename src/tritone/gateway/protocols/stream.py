@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tritone.gateway.gateway import Gateway
 
-DOOR = "stream"
+PROTOCOL = "stream"
 DEFAULT_RATE = 16000  # Hz
 IN_ADDRESS = ("model", "format", "sample_rate")  # options that may stand there, for clients that send audio alone
 
@@ -85,8 +85,8 @@ class Start(_Options):
 
 
 def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, _complaint)]
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> "Mapping[str, Any]":
@@ -104,7 +104,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
             while goes_on:
                 goes_on = await _take(await socket.receive(), socket, audio, live, start)
-            await socket.send({"type": "end", "audio_s": round(live.heard_s, 3)})
+            await socket.send({"type": "end", "audio_s": round(live.received_s, 3)})
 
 
 def read_start(fields: "Mapping[str, Any]", query: "Mapping[str, str]") -> Start:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tritone.client.models import ModelInfo
 from tritone.gateway.ask import Ask, SpeakerOptions
-from tritone.gateway.doors.openai.errors import FieldError
+from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
 ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]

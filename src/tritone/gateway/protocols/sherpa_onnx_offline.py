@@ -17,7 +17,7 @@ from tritone.audio import wav
 from tritone.audio.files import check_sample_rate
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.doors.sherpa_onnx import END, complaint
+from tritone.gateway.protocols.sherpa_onnx import END, complaint
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript
@@ -25,15 +25,15 @@ from tritone.transcript import Transcript
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-DOOR = "sherpa-onnx-offline"
+PROTOCOL = "sherpa-onnx-offline"
 HEADER = struct.Struct("<ii")  # rate in Hz, number of bytes
 SAMPLE = 4  # bytes
 MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in memory
 
 
-def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, complaint)]
+def routes(gateway: "Gateway", path: str = f"/{PROTOCOL}") -> list[BaseRoute]:
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, complaint)]
 
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:

@@ -22,14 +22,14 @@ from tritone.transcript import Transcript
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-DOOR = "sherpa-onnx"
+PROTOCOL = "sherpa-onnx"
 SAMPLE_RATE = 16000  # Hz; the protocol names none
 END, ENDED = "Done", "Done!"
 
 
-def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, complaint)]
+def routes(gateway: "Gateway", path: str = f"/{PROTOCOL}") -> list[BaseRoute]:
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, complaint)]
 
 
 def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

@@ -23,11 +23,11 @@ from starlette.types import Receive, Scope, Send
 from tritone.errors import TritoneError
 from tritone.formats import write
 from tritone.gateway.callers import Caller
-from tritone.gateway.doors.openai import answers
-from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.doors.openai.request import TranscriptionRequest
 from tritone.gateway.gateway import Gateway
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.protocols.openai import answers
+from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.protocols.openai.request import TranscriptionRequest
+from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.transcript import Transcript, joined
 
 MAX_FIELDS = 1000  # keywords are one each
@@ -116,7 +116,7 @@ async def events_of(
     parts: AsyncGenerator[Transcript, None], wanted: TranscriptionRequest
 ) -> AsyncGenerator[dict[str, Any], None]:
     """The events of a recording: a delta for each part of it that is finished, and the whole text at the end."""
-    text, said, log_probs = "", 0, []
+    text, num_sent, log_probs = "", 0, []
     async with aclosing(parts):
         async for part in parts:
             longer = joined(text, part.text)
@@ -128,8 +128,8 @@ async def events_of(
             if event["delta"]:
                 yield event
             if wanted.response_format == "diarized_json":
-                segments = answers.diarized_segments(part, said)
-                said += len(segments)
+                segments = answers.diarized_segments(part, num_sent)
+                num_sent += len(segments)
                 for each in segments:
                     yield each
     done: dict[str, Any] = {"type": "transcript.text.done", "text": text}
@@ -142,7 +142,7 @@ async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> A
         async for event in rest:
             yield _line(event)
     except TritoneError as error:  # the status is sent already
-        yield _line({"error": error_object(told(error))})
+        yield _line({"error": error_object(answer_to(error))})
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.live import SampleStream
-from tritone.gateway.doors.openai.errors import FieldError
+from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
 Dialect = Literal["ga", "beta"]
@@ -140,7 +140,7 @@ class SessionConfig:
         ignored = set(self.ignored)
         if turns not in (None, TurnDetection()) and not has_vad:
             ignored.add("turn_detection")
-        told = {"ignored": sorted(ignored)} if ignored else {}
+        problem = {"ignored": sorted(ignored)} if ignored else {}
         detection: dict[str, Any] | None = None
         if turns is not None:
             detection = {"type": "server_vad"}
@@ -156,7 +156,7 @@ class SessionConfig:
                 "input_audio_noise_reduction": None,
                 "turn_detection": detection,
                 "include": include,
-                **told,
+                **problem,
             }
         audio_format: dict[str, Any] = {
             "type": next(name for name, encoding in GA_ENCODINGS.items() if encoding == self.encoding)
@@ -177,7 +177,7 @@ class SessionConfig:
                 }
             },
             "include": include,
-            **told,
+            **problem,
         }
 
 
@@ -275,7 +275,7 @@ def _refused(error: ValidationError) -> FieldError:
     path = ".".join(["session", *(str(each)[:80] for each in first["loc"])])
     if first["type"] == "extra_forbidden":
         return FieldError(path, "is unknown; docs/applications/gateway-parameters.md has what is known")
-    told = "must be an object" if first["type"] in ("model_type", "dict_type") else first["msg"]
-    told = told.removeprefix("Value error, ").replace("Input should be", "must be")
+    problem = "must be an object" if first["type"] in ("model_type", "dict_type") else first["msg"]
+    problem = problem.removeprefix("Value error, ").replace("Input should be", "must be")
     shown = repr(first["input"])
-    return FieldError(path, f"{told}, got {shown if len(shown) <= 80 else f'{shown[:77]}...'}")
+    return FieldError(path, f"{problem}, got {shown if len(shown) <= 80 else f'{shown[:77]}...'}")

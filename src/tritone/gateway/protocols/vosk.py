@@ -27,7 +27,7 @@ from tritone.transcript import Span, Transcript, joined
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-DOOR = "vosk"
+PROTOCOL = "vosk"
 DEFAULT_RATE = 8000  # Hz, as vosk-server has it where nobody says another
 UNKNOWN = "[unk]"  # in a list of phrases: other words are possible too, as they always are here
 KEPT_S = 2.0  # of audio that is heard again without phrases that no token writes
@@ -87,8 +87,8 @@ READERS: Mapping[str, Any] = {
 
 
 def routes(gateway: "Gateway", path: str = "/vosk") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, _complaint)]
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ class _Listening:
 
     async def accept(self, samples: Any) -> list[Event]:
         """As of `Live`."""
-        if self._live is None or self._live.heard_s > KEPT_S:
+        if self._live is None or self._live.received_s > KEPT_S:
             self._kept.clear()
         else:
             self._kept.append(samples)
@@ -169,8 +169,8 @@ class _Listening:
 
     def warning(self) -> Mapping[str, str]:
         """A field for the next message about phrases that are left out, once; none if there are none."""
-        told, self._warning = self._warning, ""
-        return {"warning": told} if told else {}
+        before_it, self._warning = self._warning, ""
+        return {"warning": before_it} if before_it else {}
 
     async def _opened(self) -> Live:
         model = await self._gateway.speech.live_model(self._config.model)

@@ -25,13 +25,13 @@ from tritone.transcript import Alternative, Span, Transcript
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-DOOR = "wenet"
+PROTOCOL = "wenet"
 SAMPLE_RATE = 16000  # Hz; the protocol names none
 
 
 def routes(gateway: "Gateway", path: str = "/wenet") -> list[BaseRoute]:
-    """The door at a path."""
-    return [conversations(gateway, path, DOOR, _talk, _complaint)]
+    """The protocol at a path."""
+    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

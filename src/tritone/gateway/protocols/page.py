@@ -5,7 +5,7 @@ GET /page/models         the models to choose from
 POST /page/transcribe    a recording  ->  its finished parts, a line of JSON each
 POST /page/written/srt   a transcript as JSON  ->  captions
 
-These addresses are for the page alone and change with it; programs use the other doors.
+These addresses are for the page alone and change with it; programs use the other protocols.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from starlette.routing import BaseRoute, Route
 from tritone.client import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.formats import write
-from tritone.gateway.doors.stream import read_start
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.protocols.stream import read_start
+from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import as_json, read_json
 from tritone.transcript import Transcript
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tritone.gateway.gateway import Gateway
 
-DOOR = "page"
+PROTOCOL = "page"
 FOLDER = resources.files("tritone.gateway") / "page"
 CAPTIONS = ("srt", "vtt")
 TYPES = {
@@ -92,7 +92,7 @@ async def _file(files: dict[str, bytes], name: str, request: Request) -> Respons
 
 
 async def _models(gateway: "Gateway", request: Request) -> Response:
-    await gateway.admit(request.headers, request.query_params, door=DOOR)
+    await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
     models = await gateway.client.models()
     options = gateway.options
     return JSONResponse(
@@ -111,7 +111,7 @@ def _searches(model: ModelInfo) -> list[str] | None:
 
 
 async def _transcribe(gateway: "Gateway", request: Request) -> Response:
-    caller = await gateway.admit(request.headers, request.query_params, door=DOOR)
+    caller = await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
     ask = read_start(read_json(request.query_params.get("options", "{}")), {}).ask
     with ExitStack() as held:
         path = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tritone-page-"))) / "recording"
@@ -148,11 +148,11 @@ class _Parts(StreamingResponse):
                 yield as_json(part.to_dict()) + "\n"
                 part = await anext(parts, None)
         except Exception as error:
-            yield as_json(told(error).body) + "\n"
+            yield as_json(answer_to(error).body) + "\n"
 
 
 async def _written(gateway: "Gateway", request: Request) -> Response:
-    await gateway.admit(request.headers, request.query_params, door=DOOR)
+    await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
     name = request.path_params["format"]
     if name not in CAPTIONS:
         raise GatewayRefusal(404, f"captions are {' or '.join(CAPTIONS)}, not {name[:80]!r}")
