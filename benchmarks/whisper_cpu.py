@@ -1,4 +1,4 @@
-"""Whisper on this machine's processor beside faster-whisper, from tiny to small: one table, in about ten minutes.
+"""Whisper on a processor beside faster-whisper, from tiny to small: one table, in about a quarter of an hour.
 
     python -m benchmarks.whisper_cpu MODELS ../shared/data/librispeech_mini --python FASTER_WHISPER_VENV/bin/python
 
@@ -34,9 +34,9 @@ SPREAD = 0.02  # of random weights
 MORE = {  # options of `whisper_speed`
     "tiny.en": ["--repeats", "4"],
     "base": ["--repeats", "3"],
-    RANDOM: ["--repeats", "3", "--clips", "4", "--max-tokens", "32"],
+    RANDOM: ["--repeats", "3", "--clips", "3", "--max-tokens", "32"],
 }
-CASES = {"one": "one after the other", "together": "together"}
+CASES = {"one": "one after the other", "together": "eight together"}
 PRECISIONS = ("int8", "fp32")
 
 
@@ -146,7 +146,7 @@ TITLE = "# Whisper from tiny to small on a CPU\n"
 INTRODUCTION = """\
 faster-whisper's time ÷ ours, on the same machine and cores with as many threads, in turn, greedy at temperature 0,
 after a warm-up: above 1 this project takes less. One after the other: recordings of LibriSpeech, each by itself, in
-process. Together: as many requests at once to a server here, there the better of the batched pipeline and workers.
+process. Together: eight requests at once to a server here, there the better of the batched pipeline and workers.
 The target is for the wall clock. small-random has random numbers and ends each text after 32 tokens, so its texts are
 not compared. How many words both have wrong on hundreds of recordings is in [accuracy-whisper](accuracy-whisper.md).
 "others %" is how much of the cores foreign processes took during a repeat.

@@ -116,6 +116,10 @@ def _faster_whisper(arguments: argparse.Namespace, **options: int) -> Any:
     return import_module("faster_whisper").WhisperModel(str(arguments.model), compute_type=compute, **options)
 
 
+def _count(arguments: argparse.Namespace, case: str) -> int:
+    return int(arguments.clips) if case == "one" else CLIPS
+
+
 def _decoding(arguments: argparse.Namespace) -> dict[str, Any]:
     asked = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
     return asked | {"max_tokens": arguments.max_tokens}
@@ -132,7 +136,7 @@ def _text(found: tuple[Any, Any]) -> str:
 
 def serve_side(arguments: argparse.Namespace) -> None:
     """Work whenever a line comes, and say how long that took."""
-    clips = [waveform for _, waveform in islice(recordings(arguments.folder), arguments.clips)]
+    clips = [waveform for _, waveform in islice(recordings(arguments.folder), _count(arguments, arguments.case))]
     with SIDES[arguments.side](arguments) as work:
         for _ in sys.stdin:
             start = time.perf_counter()
@@ -209,7 +213,7 @@ def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int)
     named = f"{precision}, beam {beam}"
     notes = [f"Beside {reference}; {sum(same)} of {len(same)} texts are the same, letter by letter."]
     if arguments.max_tokens == 0:
-        notes.append(_errors(arguments, warm[ours]["texts"], warm[theirs[0]]["texts"]))
+        notes.append(_errors(arguments, case, warm[ours]["texts"], warm[theirs[0]]["texts"]))
     if case == "memory":
         value = warm[ours]["peak"] / warm[theirs[0]]["peak"]
         row = {f"peak MB {name}": round(each["peak"]) for name, each in warm.items()}
@@ -247,14 +251,14 @@ def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int)
     return findings
 
 
-def _errors(arguments: argparse.Namespace, *sides: Texts) -> str:
+def _errors(arguments: argparse.Namespace, case: str, *sides: Texts) -> str:
     """How many words each side has wrong, of those that `metadata.jsonl` says were spoken."""
     from tritone.evaluate.normalize import Normalization, Normalizer
     from tritone.evaluate.score import score_utterance
 
     lines = (arguments.folder / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
     spoken = {row["id"]: row["text"] for row in map(json.loads, lines)}
-    references = [(id, spoken[id]) for id, _ in islice(recordings(arguments.folder), arguments.clips)]
+    references = [(id, spoken[id]) for id, _ in islice(recordings(arguments.folder), _count(arguments, case))]
     normalizer = Normalizer(Normalization(spelling="english"))
 
     def errors(texts: Texts) -> int:
@@ -275,7 +279,7 @@ def main() -> int:
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--beams", default="1,5")
     parser.add_argument("--language", default="en")
-    parser.add_argument("--clips", type=int, default=CLIPS, help="recordings that are taken")
+    parser.add_argument("--clips", type=int, default=CLIPS, help="recordings that are taken one after the other")
     parser.add_argument("--max-tokens", type=int, default=0, help="of a window, where a network never ends a text")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)

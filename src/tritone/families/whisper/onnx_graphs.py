@@ -62,7 +62,7 @@ class _Nodes:
         """A tensor of the model times `scale`; `turned`: a matrix (outputs, inputs) as (inputs, outputs)."""
         array = self._state[name].astype(self._type, copy=False)
         if scale != 1.0:
-            array = array * self._type(scale)
+            array = np.multiply(array, self._type(scale), dtype=self._type)
         return self.b.weight(name, array.T if turned else array)
 
     def taken(self, name: str) -> str:
