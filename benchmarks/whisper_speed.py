@@ -39,7 +39,7 @@ def here(arguments: argparse.Namespace) -> Iterator[Work]:
     """This project, one call for each recording, or one for all where memory is measured."""
     import tritone
 
-    options = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
+    options = _decoding(arguments)
     model = tritone.load(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
     calls = (lambda clips: [list(clips)]) if arguments.case == "memory" else (lambda clips: [[each] for each in clips])
     yield lambda clips: [
@@ -55,8 +55,7 @@ def served(arguments: argparse.Namespace) -> Iterator[Work]:
     from tritone.client import Client
     from tritone.repository import ModelOptions
 
-    decoding = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
-    options = ModelOptions(precision=arguments.precision, decoding=json.dumps(decoding))
+    options = ModelOptions(precision=arguments.precision, decoding=json.dumps(_decoding(arguments)))
     with (
         serving(Bundle.open(arguments.bundle), "offline", options) as server,
         Client(server.grpc_address) as client,
@@ -107,7 +106,7 @@ def batched(arguments: argparse.Namespace) -> Iterator[Work]:
 SIDES = {"here": here, "served": served, "there": there, "workers": workers, "batched": batched}
 CASES = {
     "one": ("here", ("there",), 1.3),
-    "together": ("served", ("workers", "batched"), 1.5),
+    "together": ("served", ("workers", "batched"), 1.6),
     "memory": ("here", ("there",), 1.5),
 }
 
@@ -117,8 +116,18 @@ def _faster_whisper(arguments: argparse.Namespace, **options: int) -> Any:
     return import_module("faster_whisper").WhisperModel(str(arguments.model), compute_type=compute, **options)
 
 
+def _count(arguments: argparse.Namespace, case: str) -> int:
+    return int(arguments.clips) if case == "one" else CLIPS
+
+
+def _decoding(arguments: argparse.Namespace) -> dict[str, Any]:
+    asked = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
+    return asked | {"max_tokens": arguments.max_tokens}
+
+
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {"beam_size": arguments.beam, "temperature": 0.0, "language": arguments.language}
+    asked = {"beam_size": arguments.beam, "temperature": 0.0, "language": arguments.language}
+    return asked | {"max_new_tokens": arguments.max_tokens or None}
 
 
 def _text(found: tuple[Any, Any]) -> str:
@@ -127,7 +136,7 @@ def _text(found: tuple[Any, Any]) -> str:
 
 def serve_side(arguments: argparse.Namespace) -> None:
     """Work whenever a line comes, and say how long that took."""
-    clips = [waveform for _, waveform in islice(recordings(arguments.folder), CLIPS)]
+    clips = [waveform for _, waveform in islice(recordings(arguments.folder), _count(arguments, arguments.case))]
     with SIDES[arguments.side](arguments) as work:
         for _ in sys.stdin:
             start = time.perf_counter()
@@ -203,6 +212,8 @@ def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int)
     ]
     named = f"{precision}, beam {beam}"
     notes = [f"Beside {reference}; {sum(same)} of {len(same)} texts are the same, letter by letter."]
+    if arguments.max_tokens == 0:
+        notes.append(_errors(arguments, case, warm[ours]["texts"], warm[theirs[0]]["texts"]))
     if case == "memory":
         value = warm[ours]["peak"] / warm[theirs[0]]["peak"]
         row = {f"peak MB {name}": round(each["peak"]) for name, each in warm.items()}
@@ -240,16 +251,36 @@ def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int)
     return findings
 
 
+def _errors(arguments: argparse.Namespace, case: str, *sides: Texts) -> str:
+    """How many words each side has wrong, of those that `metadata.jsonl` says were spoken."""
+    from tritone.evaluate.normalize import Normalization, Normalizer
+    from tritone.evaluate.score import score_utterance
+
+    lines = (arguments.folder / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
+    spoken = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    references = [(id, spoken[id]) for id, _ in islice(recordings(arguments.folder), _count(arguments, case))]
+    normalizer = Normalizer(Normalization(spelling="english"))
+
+    def errors(texts: Texts) -> int:
+        pairs = zip(references, texts, strict=True)
+        return sum(score_utterance(id, text, found, normalizer).words.errors for (id, text), found in pairs)
+
+    ours, theirs = map(errors, sides)
+    return f"Words wrong: {ours} here, {theirs} there, of {errors([''] * len(references))}."
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=str)
-    parser.add_argument("folder", type=Path, help="of recordings, the first eight of which are taken")
+    parser.add_argument("folder", type=Path, help="of recordings with metadata.jsonl, the first of which are taken")
     parser.add_argument("--model", type=Path, required=True, help="the CTranslate2 folder that the bundle was made of")
     parser.add_argument("--python", required=True, help="of an environment with faster-whisper and soundfile")
     parser.add_argument("--only", default=",".join(CASES), help=f"some of {','.join(CASES)}")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--beams", default="1,5")
     parser.add_argument("--language", default="en")
+    parser.add_argument("--clips", type=int, default=CLIPS, help="recordings that are taken one after the other")
+    parser.add_argument("--max-tokens", type=int, default=0, help="of a window, where a network never ends a text")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("docs/performance/whisper.json"))
@@ -280,9 +311,7 @@ TITLE = "Whisper beside faster-whisper on a CPU"
 INTRODUCTION = """\
 Ratios from one run each: both sides on the same machine and cores with as many threads, in turn, on the same eight
 recordings, greedy or with a beam at temperature 0, after a warm-up. Above 1 this project takes less. "others %" is how
-much of the cores foreign processes took during a repeat. Eight at once miss their bar except greedily in int8: in
-float32 the encoder runs at some 300 to 400 GFLOP/s of two cores and a step of the decoder reads all weights, which is
-so on both sides; with a beam one thread chooses tokens while the other waits. Written by
+much of the cores foreign processes took during a repeat. Written by
 `python -m benchmarks.whisper_speed`."""
 
 

@@ -18,8 +18,8 @@ from tritone.runtime.onnx.graph import OnnxGraph
 RNG = np.random.default_rng(3)
 
 
-def written(path: Path, heads: int, width: int, *, scale: float = 0.3, axis: int = -1, shown: str = "") -> Path:
-    """Attention of x's own projections; `shown` is also an output."""
+def written(path: Path, heads: int, width: int, *, scale: float | None = 0.3, axis: int = -1, shown: str = "") -> Path:
+    """Attention of x's own projections; `shown` is also an output, and without a scale queries come scaled."""
     b = Builder(18)
     apart = [0, 0, heads, width]
 
@@ -27,7 +27,9 @@ def written(path: Path, heads: int, width: int, *, scale: float = 0.3, axis: int
         return b.op("Transpose", b.op("Reshape", name, b.constant(apart)), perm=perm)
 
     keys = split("k", [0, 2, 3, 1])
-    scores = b.op("MatMul", b.op("Mul", split("q", [0, 2, 1, 3]), b.real(scale)), keys, output="scores")
+    queries = split("q", [0, 2, 1, 3])
+    scaled = queries if scale is None else b.op("Mul", queries, b.real(scale))
+    scores = b.op("MatMul", scaled, keys, output="scores")
     weights = b.op("Softmax", scores, axis=axis, output="weights")
     mixed = b.op("Transpose", b.op("MatMul", weights, split("v", [0, 2, 1, 3])), perm=[0, 2, 1, 3])
     b.op("Reshape", mixed, b.constant([0, 0, heads * width]), output="y")
@@ -52,11 +54,18 @@ def operators(path: Path) -> set[str]:
     batch=st.integers(1, 3),
     length=st.integers(1, 40),
     positions=st.integers(1, 90),
+    scale=st.sampled_from([None, 0.3]),
 )
 def test_it_is_what_the_operators_of_the_file_give(
-    tmp_path_factory: pytest.TempPathFactory, heads: int, width: int, batch: int, length: int, positions: int
+    tmp_path_factory: pytest.TempPathFactory,
+    heads: int,
+    width: int,
+    batch: int,
+    length: int,
+    positions: int,
+    scale: float | None,
 ) -> None:
-    path = written(tmp_path_factory.mktemp("attention") / "graph.onnx", heads, width)
+    path = written(tmp_path_factory.mktemp("attention") / "graph.onnx", heads, width, scale=scale)
     sizes = {"q": length, "k": positions, "v": positions}
     inputs = {name: RNG.normal(size=(batch, size, heads * width)).astype(np.float32) for name, size in sizes.items()}
     [found] = OnnxGraph(path, threads=2)(inputs, ["y"])

@@ -58,9 +58,11 @@ class _Nodes:
         """A constant in the precision of the graph."""
         return self.b.constant(value, self._type)
 
-    def weight(self, name: str, *, turned: bool = False) -> str:
-        """A tensor of the model; `turned`: a matrix (outputs, inputs) as (inputs, outputs)."""
+    def weight(self, name: str, *, turned: bool = False, scale: float = 1.0) -> str:
+        """A tensor of the model times `scale`; `turned`: a matrix (outputs, inputs) as (inputs, outputs)."""
         array = self._state[name].astype(self._type, copy=False)
+        if scale != 1.0:
+            array = np.multiply(array, self._type(scale), dtype=self._type)
         return self.b.weight(name, array.T if turned else array)
 
     def taken(self, name: str) -> str:
@@ -79,9 +81,9 @@ class _Nodes:
         scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         return self.b.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=EPSILON)
 
-    def linear(self, x: str, name: str, *, biased: bool = True) -> str:
-        product = self.b.op("MatMul", x, self.weight(f"{name}.weight", turned=True))
-        return self.b.op("Add", product, self.weight(f"{name}.bias")) if biased else product
+    def linear(self, x: str, name: str, *, biased: bool = True, scale: float = 1.0) -> str:
+        product = self.b.op("MatMul", x, self.weight(f"{name}.weight", turned=True, scale=scale))
+        return self.b.op("Add", product, self.weight(f"{name}.bias", scale=scale)) if biased else product
 
     def gelu(self, x: str) -> str:
         erf = self.b.op("Erf", self.b.op("Div", x, self.number(2**0.5)))
@@ -93,10 +95,14 @@ class _Nodes:
         return self.b.op("Transpose", apart, perm=[0, 2, 3, 1] if turned else [0, 2, 1, 3])
 
     def attend(self, x: str, name: str, heads: int, keys: str, values: str, bias: str = "") -> tuple[str, str]:
-        """What x attends to, and the scores behind it; keys are turned."""
-        query = self.split(self.linear(x, f"{name}.query"), heads)
-        scaled = self.b.op("Mul", query, self.number((self.dims.audio_width // heads) ** -0.5))
-        scores = self.b.op("MatMul", scaled, keys)
+        """What x attends to, and the scores behind it; keys are turned.
+
+        Queries come scaled out of their product: onnxruntime makes a scale of their own one of the product with the
+        keys, and copies all keys before a product of one row with a scale. (1/8, which all released models have,
+        changes no digit.)
+        """
+        query = self.split(self.linear(x, f"{name}.query", scale=(self.dims.audio_width // heads) ** -0.5), heads)
+        scores = self.b.op("MatMul", query, keys)
         weights = self.b.op("Softmax", self.b.op("Add", scores, bias) if bias else scores, axis=-1)
         mixed = self.b.op("Transpose", self.b.op("MatMul", weights, values), perm=[0, 2, 1, 3])
         together = self.b.op("Reshape", mixed, self.b.constant([0, 0, self.dims.audio_width]))

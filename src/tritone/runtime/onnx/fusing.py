@@ -122,14 +122,14 @@ class _Chains:
         products = self._once(mixed[0], "MatMul", inner) if mixed else None
         weights = self._once(products[0], "Softmax", inner, axis=-1) if products else None
         scores = self._once(weights[0], "MatMul", inner) if weights else None
-        scaled = self._once(scores[0], "Mul", inner) if scores else None
-        if not (ends and products and scores and scaled):
+        if not (ends and products and scores):
             return None
+        scaled = self._once(scores[0], "Mul", inner) or scores[:1]  # or queries that come scaled
         parts = [
             self._split(name, perm, inner)
             for name, perm in ((scaled[0], (0, 2, 1, 3)), (scores[1], (0, 2, 3, 1)), (products[1], (0, 2, 1, 3)))
         ]
-        scale, shape = self._number(scaled[1]), self._numbers(ends[1])
+        scale, shape = self._number(scaled[1]) if scaled[1:] else 1.0, self._numbers(ends[1])
         if None in parts or scale is None or len({each[1:] for each in parts if each}) != 1:
             return None
         [(_, heads, width), *_] = found = [each for each in parts if each]
