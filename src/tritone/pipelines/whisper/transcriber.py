@@ -3,9 +3,11 @@
 transcriber = tritone.load_whisper("whisper-small", language="de")
 transcriber.transcribe(["a.wav", "b.flac"])           ->  [TranscriptResult, TranscriptResult]
 transcriber.transcribe("a.wav", options={"beam": 5})  ->  TranscriptResult
+with transcriber.stream() as stream: stream.accept(samples); stream.finish()
 """
 
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +17,11 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, TritoneError
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.live import Stream, open_stream
 from tritone.pipelines.sources import Sources
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
@@ -54,6 +58,8 @@ class Transcriber:
         self._sources = Sources(self.sample_rate, max_audio_s)
         self._lock = threading.Lock()
         self._pipeline: WhisperPipeline | None = None
+        self._streaming: WhisperStreams | None = None
+        self._dropped: deque[int] = deque()  # slots of streams that were dropped without a word
 
     @property
     def pipeline(self) -> WhisperPipeline:
@@ -64,6 +70,15 @@ class Transcriber:
                     self.bundle, placement=self._placement, max_audio_s=self.max_audio_s, options=self._options
                 )
             return self._pipeline
+
+    @property
+    def streaming(self) -> WhisperStreams:
+        """The streams of the same model; see `pipeline` for what opening it raises."""
+        pipeline = self.pipeline
+        with self._lock:
+            if self._streaming is None:
+                self._streaming = WhisperStreams(pipeline)
+            return self._streaming
 
     def transcribe(
         self,
@@ -117,11 +132,7 @@ class Transcriber:
         batch_inputs: int | None,
         batch_s: float | None,
     ) -> Generator[TranscriptResult, None, None]:
-        chosen: DecodingOptions | None = None
-        if options is not None:  # what is wrong with it is found before files are read
-            pipeline = self.pipeline
-            given = options if isinstance(options, DecodingOptions) else pipeline.options.changed(options)
-            chosen = pipeline.check_options(given)
+        chosen = self._chosen(options)  # what is wrong with it is found before files are read
 
         def transcribe(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
             return self.pipeline.run(waveforms, [chosen] * len(waveforms))
@@ -133,15 +144,28 @@ class Transcriber:
     run, run_iter = transcribe, transcribe_iter  # by one name in every kind of model
     batch_inputs = BATCH_INPUTS
 
-    def open(self, *, streaming: bool = False) -> WhisperPipeline:
-        """The pipeline, opened if it has not been.
+    def stream(self, sample_rate: int | None = None, options: Options = None) -> Stream[Transcript]:
+        """Start a stream. Streams may be of any length.
+
+        Args:
+            sample_rate: of its audio, in Hz; None means the model's.
+            options: as of `transcribe`.
 
         Raises:
-            BundleError: streams are asked for, which these models do not have.
+            InputError: the options ask for what the model does not have.
+            ServerBusyError: too many streams are open.
         """
-        if streaming:
-            raise BundleError(f"{self.bundle.path} is a Whisper model, which has no streams; send whole recordings.")
-        return self.pipeline
+        return open_stream(self.streaming, self._dropped, sample_rate, self._chosen(options))
+
+    def _chosen(self, options: Options) -> DecodingOptions | None:
+        if options is None:
+            return None
+        given = options if isinstance(options, DecodingOptions) else self.pipeline.options.changed(options)
+        return self.pipeline.check_options(given)
+
+    def open(self, *, streaming: bool = False) -> WhisperPipeline | WhisperStreams:
+        """The pipeline for whole recordings or for streams, opened if it has not been."""
+        return self.streaming if streaming else self.pipeline
 
     def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
         """What decides the texts besides the model: all options that it was loaded with, and where it is."""
