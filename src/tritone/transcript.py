@@ -72,7 +72,7 @@ class Transcript:
     count from the start of the stream.
 
     `segments` and `language`, the code of the language, are of models that write them (Whisper); empty elsewhere.
-    `settled`: characters at the start of a partial text that do not change any more, where a model can tell (Whisper).
+    `settled`: characters at the start of a partial text that do not change any more; None where a model does not tell.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Transcript:
     history: str = ""
     segments: tuple[Segment, ...] = ()
     language: str = ""
-    settled: int = 0
+    settled: int | None = None
 
     @classmethod
     def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
@@ -146,7 +146,7 @@ class Transcript:
             ]
         if self.language:
             result["language"] = self.language
-        if self.settled:
+        if self.settled is not None:
             result["settled"] = self.settled
         if self.segments:
             result["segments"] = [

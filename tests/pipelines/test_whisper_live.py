@@ -100,7 +100,8 @@ def test_a_stream_writes_what_was_said_and_never_changes_what_is_final(policy: s
     script = talk(40.0, pause_every_s=13.0)
     answers = list(play(WhisperStreams(Scripted(script)), spoken(script, 41.0), chunk_s, policy=policy))  # type: ignore[arg-type]
     assert answers[-1].whole_text == text_of(script)
-    assert answers[-1].is_final and not any(each.is_final for each in answers[:-1])
+    assert answers[-1].is_final
+    assert not any(each.is_final for each in answers[:-1])
     final = [each.whole_text[: len(each.whole_text) - len(each.text) + each.settled] for each in answers[:-1]]
     for text, after in zip(final, answers[1:], strict=True):
         assert after.whole_text.startswith(text.rstrip())
@@ -153,7 +154,8 @@ def test_without_pauses_segments_end_with_sentences() -> None:
     script = talk(60.0)
     answers = list(play(WhisperStreams(Scripted(script)), spoken(script, 60.0), 0.5))  # type: ignore[arg-type]
     ended = [part for each in answers for part in each.ended]
-    assert len(ended) >= 3 and all(part.text.endswith(".") for part in ended)
+    assert len(ended) >= 3
+    assert all(part.text.endswith(".") for part in ended)
 
 
 def test_speech_without_sentences_is_cut_before_the_window_is_full() -> None:

@@ -252,7 +252,7 @@ class LiveStream:
             ended=ended,
             history=self._history,
             language=self._language,
-            settled=0 if is_final else len("".join(word.text for word in self._final).strip()),
+            settled=None if is_final else len("".join(word.text for word in self._final).strip()),
         )
 
     def _whole(self, seconds: float) -> int:
