@@ -5,9 +5,10 @@
 
 Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
 a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
-`transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too), `served` (a
-bundle of random weights on a server, 64 and 128 requests in flight). Weights are made
-on the device. Each part's numbers are in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
+`live` (streams in real time that say a script, see `whisper_gpu_live.py`), `transformers` (the same work as `engine` by
+`generate`: plain, with a static cache, with a compiled encoder too), `served` (a bundle of random weights on a server,
+64 and 128 requests in flight). Weights are made on the device. Each part's numbers are in `whisper-gpu.json` as soon as
+it is done; a part that fails says why there.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.whisper_gpu_live import live
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
 from tritone.bundle.manifest import Whisper
 from tritone.client import Client
@@ -453,6 +455,9 @@ def measure(arguments: argparse.Namespace, dims: Dims, parts: Collection[str], k
         keep("step", lambda: step(engine, device, dims))
     if "engine" in parts:
         keep("engine", lambda: in_process(engine, model, dims))
+    if "live" in parts:
+        loads, seconds = arguments.live
+        keep("live", lambda: live(engine, model, arguments.device, dims.num_bins, loads, seconds))
 
 
 def main() -> None:
@@ -462,9 +467,11 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--windows", type=int, default=32, help="of transformers")
-    parser.add_argument("--small", action="store_true", help="few requests to the server, to try that it works")
+    parser.add_argument("--small", action="store_true", help="few requests and streams, to try that it works")
     arguments = parser.parse_args()
     arguments.served = [(PROCESSES, 1)] if arguments.small else [(64, 240), (128, 240)]
+    loads = [(2, 2.0)] if arguments.small else [(60, 1.0), (100, 2.0), (120, 1.0), (200, 2.0)]
+    arguments.live = (loads, 6.0 if arguments.small else 20.0)
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
     told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__}
@@ -485,7 +492,7 @@ def main() -> None:
 
     if "check" in parts:
         keep("check", lambda: check(arguments))
-    if {"step", "engine"} & set(parts):
+    if {"step", "engine", "live"} & set(parts):
         with freed():
             measure(arguments, dims, parts, keep)
     if "transformers" in parts:
