@@ -92,7 +92,7 @@ def said(look: Look, script: Script) -> Generator[Any, Any, Hypothesis]:
         try:
             ask = course.send(answer)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return end.value
 
 
 NEVER_ENDS: tuple[int, ...] = ()  # set once, since the engine compares what is suppressed by identity

@@ -69,7 +69,7 @@ def played(streams: WhisperStreams, waveform: np.ndarray, options: Mapping[str, 
         steps = [Step(slot, waveform[end - CHUNK : end], end >= len(waveform)) for slot in slots.values()]
         for kind, answer in zip(slots, streams.advance(steps), strict=True):
             whole, last = answer.whole_text, events[kind][-1:] or [(0.0, "", 0)]
-            settled = len(whole) if answer.is_final else len(whole) - len(answer.text) + answer.settled
+            settled = len(whole) if answer.settled is None else len(whole) - len(answer.text) + answer.settled
             if (whole, settled) != last[0][1:]:
                 events[kind].append((min(end, len(waveform)) / RATE, whole, settled))
     return events

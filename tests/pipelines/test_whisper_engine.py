@@ -145,12 +145,9 @@ def test_a_text_after_final_words_is_what_the_host_writes_after_them(
         for seed in range(7)
     ]
     expected, found = (each.answer(look.course() for look in looks) for each in (host, engine))
-    for look, ours, theirs in zip(looks, found, expected, strict=True):
+    for ours, theirs in zip(found, expected, strict=True):
         assert [word.tokens for word in ours.words] == [word.tokens for word in theirs.words]
         assert ours.language == theirs.language
-        if look.options.beam == 1:  # those of beams are among all tokens, not plain ones alone
-            sure = [word.confidence for word in theirs.words]
-            assert [word.confidence for word in ours.words] == pytest.approx(sure, abs=1e-3)
     assert sum(len(each.words) for each in found) > 20
     for look, each in zip(looks, found, strict=True):
         first_s = look.final[-1].end_s if look.final else 0.0

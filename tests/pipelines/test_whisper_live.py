@@ -118,7 +118,7 @@ def test_how_audio_is_cut_changes_no_word_and_no_time() -> None:
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize(("partial_s", "most_s"), [(1.0, 1.55), (2.0, 2.55)])
+@pytest.mark.parametrize(("partial_s", "most_s"), [(1.0, 2.25), (2.0, 3.25)])
 def test_a_word_is_final_soon_after_its_end(partial_s: float, most_s: float) -> None:
     script = talk(20.0)
     streams = WhisperStreams(Scripted(script))  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def word(text: str, end_s: float) -> LiveWord:
 
 def test_alignatt_takes_words_well_before_the_end_of_the_audio() -> None:
     words = [word(" one", 1.0), word(" two", 2.0), word(" three", 2.9)]
-    assert [alignatt(words, [], heard_s) for heard_s in (1.2, 1.6, 3.0, 3.5)] == [0, 1, 2, 3]
+    assert [alignatt(words, [], heard_s) for heard_s in (2.1, 2.3, 3.3, 4.2)] == [0, 1, 2, 3]
 
 
 def test_agreement_takes_what_two_texts_begin_with_whatever_their_marks() -> None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from tritone.pipelines.whisper.options import Policy
 from tritone.pipelines.whisper.words import AFTER_WORDS, BEFORE_WORDS
 
-CLEAR_S = 0.5  # of audio after a word: what is nearer to the end is often cut off within the word
+# Of audio after a word. With 0.5 s the first words of an utterance are often wrong, whose beginning alone was heard:
+# 4.9 points of WER more with base, on 29 recordings of LibriSpeech.
+CLEAR_S = 1.2
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ pause, with a sentence once the window is long, or in any case before it is long
 is looked at depends on the number of samples alone, but for chunks of more than `CATCH_UP_S`.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,11 +20,12 @@ from tritone.pipelines.whisper.course import Model
 from tritone.pipelines.whisper.gate import LevelGate
 from tritone.pipelines.whisper.hypothesis import Hypothesis, Look
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
-from tritone.pipelines.whisper.settling import CLEAR_S, POLICIES, LiveWord
+from tritone.pipelines.whisper.settling import POLICIES, LiveWord
 from tritone.pipelines.whisper.words import SENTENCE_ENDS, UNSPACED
 from tritone.transcript import Span, Transcript, joined
 
 BEFORE_S = 0.3  # audio before speech that is kept
+QUIET_S = 0.5  # after speech, in which its last words are not cut off any more
 AFTER_S = 0.2  # audio after speech with which its last word can be told
 LEAST_FRAMES = 3  # that pass the gate one after the other where speech begins
 CATCH_UP_S = 5.0  # of audio that waits: it is looked at in steps of so much
@@ -161,9 +163,9 @@ class LiveStream:
         """Take the words after the final ones, as they are now, and what follows from them."""
         count = len(words)
         if not self._is_end:
-            is_quiet = self._speech is None or self._at - self._speech[1] >= self._whole(CLEAR_S)
+            is_quiet = self._speech is None or self._at - self._speech[1] >= self._whole(QUIET_S)
             sure = words if is_quiet else words[:-1]
-            heard_s = self._at / self._rate
+            heard_s = math.inf if is_quiet else self._at / self._rate
             count = POLICIES[self.options.policy](sure, self._open, heard_s) if self._language else 0
         self._final += words[:count]
         self._open = list(words[count:])
