@@ -148,7 +148,7 @@ def test_a_text_after_final_words_is_what_the_host_writes_after_them(
     for ours, theirs in zip(found, expected, strict=True):
         assert [word.tokens for word in ours.words] == [word.tokens for word in theirs.words]
         assert ours.language == theirs.language
-    assert sum(len(each.words) for each in found) > 20
+    assert sum(len(each.words) for each in found) >= 15
     for look, each in zip(looks, found, strict=True):
         first_s = look.final[-1].end_s if look.final else 0.0
         assert all(first_s - 0.02 <= word.start_s <= word.end_s <= 1.0 for word in each.words)
