@@ -5,9 +5,10 @@
 
 Parts, in this order: `check` (a small model in float32 writes on the GPU what the engine writes on a CPU), `step` (what
 a step and a call of the encoder take, and their kernels), `engine` (windows of 30 s and 80 tokens each, in process),
-`transformers` (the same work by `generate`: plain, with a static cache, with a compiled encoder too), `served` (a
-bundle of random weights on a server: one request alone, 64 and 128 in flight, and 256 of 2 to 30 s). Weights are made
-on the device. Each part's numbers are in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
+`live` (streams in real time that say a script, see `whisper_gpu_live.py`), `transformers` (the same work as `engine` by
+`generate`: plain, with a static cache, with a compiled encoder too), `served` (a bundle of random weights on a server:
+64 and 128 requests in flight, 256 of 2 to 30 s, and one alone). Weights are made on the device. Each part's numbers are
+in `whisper-gpu.json` as soon as it is done; a part that fails says why there.
 """
 
 import argparse
@@ -32,6 +33,7 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.whisper_gpu_live import live
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
 from tritone.bundle.manifest import Whisper
 from tritone.client import Client
@@ -470,7 +472,7 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         start, folder = time.perf_counter(), Path(temporary)
-        bundle = write_bundle(folder, dims, arguments.device)
+        bundle = arguments.bundle or write_bundle(folder, dims, arguments.device)
         found["export_s"] = time.perf_counter() - start
         fixed = {"language": "en", "temperature": "0", "timestamps": False, "max_tokens": TOKENS}
         fixed |= {f"{name}_threshold": "none" for name in ("no_speech", "log_prob", "compression_ratio")}
@@ -490,13 +492,14 @@ def served(arguments: argparse.Namespace, dims: Dims) -> dict[str, Any]:
             ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool,
         ):
             found["start_s"] = time.perf_counter() - start
-            alone = ask(server.grpc_address, [(WINDOW_S, TOKENS)] * 8, 1)
-            found["alone_ms"] = 1e3 * float(np.median(alone[1:]))
             for flight, count in arguments.flights:
                 loaded(pool, server.grpc_address, flight, [(WINDOW_S, TOKENS)] * flight)
                 found[f"{flight} in flight"] = loaded(pool, server.grpc_address, flight, [(WINDOW_S, TOKENS)] * count)
                 print(flight, found[f"{flight} in flight"], flush=True)
-            found["mixed"] = mixed(pool, server.grpc_address, *arguments.mixed)
+            if arguments.mixed is not None:
+                found["mixed"] = mixed(pool, server.grpc_address, *arguments.mixed)
+            alone = ask(server.grpc_address, [(WINDOW_S, TOKENS)] * 30, 1)
+            found["alone_ms"] = 1e3 * float(np.median(alone[10:]))
     return found
 
 
@@ -512,6 +515,9 @@ def measure(arguments: argparse.Namespace, dims: Dims, parts: Collection[str], k
         keep("step", lambda: step(engine, device, dims))
     if "engine" in parts:
         keep("engine", lambda: in_process(engine, model, dims, [each for each in arguments.cases.split(",") if each]))
+    if "live" in parts:
+        loads, seconds = arguments.live
+        keep("live", lambda: live(engine, model, arguments.device, dims.num_bins, loads, seconds))
 
 
 def main() -> None:
@@ -521,11 +527,21 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="turbo")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cases", default="", help="those of the part engine, such as 1,64,256")
+    parser.add_argument(
+        "--bundle", type=Path, help="folder that the part bundle writes one into, and served reads it from"
+    )
+    parser.add_argument(
+        "--brief", action="store_true", help="a third of the requests to the server, and none of mixed lengths"
+    )
     parser.add_argument("--windows", type=int, default=32, help="of transformers")
-    parser.add_argument("--small", action="store_true", help="few requests to the server, to try that it works")
+    parser.add_argument("--small", action="store_true", help="few requests and streams, to try that it works")
     arguments = parser.parse_args()
     arguments.flights = [(PROCESSES, PROCESSES)] if arguments.small else [(64, 2400), (128, 2400)]
     arguments.mixed = (PROCESSES, 2 * PROCESSES) if arguments.small else (256, 2048)
+    if arguments.brief:
+        arguments.flights, arguments.mixed = [(64, 768), (128, 768)], None
+    loads = [(2, 2.0)] if arguments.small else [(60, 1.0), (100, 2.0), (120, 1.0), (200, 2.0)]
+    arguments.live = (loads, 6.0 if arguments.small else 20.0)
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
     told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__}
@@ -546,12 +562,16 @@ def main() -> None:
 
     if "check" in parts:
         keep("check", lambda: check(arguments))
-    if {"step", "engine"} & set(parts):
+    if {"step", "engine", "live"} & set(parts):
         with freed():
             measure(arguments, dims, parts, keep)
     if "transformers" in parts:
         with freed():
             keep("transformers", lambda: by_transformers(arguments, dims, arguments.windows))
+    if "bundle" in parts:
+        arguments.bundle.mkdir(parents=True)
+        keep("bundle", lambda: {"path": str(write_bundle(arguments.bundle, dims, arguments.device))})
+    arguments.bundle = arguments.bundle and arguments.bundle / "bundle"
     if "served" in parts:
         keep("served", lambda: served(arguments, dims))
 

@@ -72,6 +72,7 @@ class Transcript:
     count from the start of the stream.
 
     `segments` and `language`, the code of the language, are of models that write them (Whisper); empty elsewhere.
+    `settled`: characters at the start of a partial text that do not change any more; None where a model does not tell.
     """
 
     text: str
@@ -87,6 +88,7 @@ class Transcript:
     history: str = ""
     segments: tuple[Segment, ...] = ()
     language: str = ""
+    settled: int | None = None
 
     @classmethod
     def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
@@ -144,6 +146,8 @@ class Transcript:
             ]
         if self.language:
             result["language"] = self.language
+        if self.settled is not None:
+            result["settled"] = self.settled
         if self.segments:
             result["segments"] = [
                 {
@@ -170,7 +174,7 @@ class Transcript:
         Raises:
             KeyError, TypeError: `fields` is not such a dictionary.
         """
-        names = ("confidence", "audio_s", "is_final", "segment", "language")
+        names = ("confidence", "audio_s", "is_final", "segment", "language", "settled")
         known = {name: fields[name] for name in names if name in fields}
         return cls(
             text=fields["text"],

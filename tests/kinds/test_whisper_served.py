@@ -3,8 +3,12 @@
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +19,13 @@ from tritone.client import Client
 from tritone.errors import InputError, ServerTimeoutError, TritoneError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.live import open_stream
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
+from tritone.transcript import Transcript
 
 pytestmark = pytest.mark.slow  # a server, and a model that is exported first
 ASKED = {"language": "de", "beam": 2, "temperature": "0", "no_speech_threshold": "none"}
@@ -78,6 +85,39 @@ def test_details_are_json_that_other_clients_read(client: Client, pipeline: Whis
     assert told["language"] == "de"
     assert {"text", "start_s", "end_s", "tokens", "avg_log_prob", "no_speech_prob"} <= set(told["segments"][0])
     assert Path(pipeline.bundle.path).name == "small"
+
+
+def streamed(stream: Any, samples: np.ndarray) -> list[Transcript]:
+    with stream:
+        found = [stream.accept(samples[start : start + 4000]) for start in range(0, len(samples), 4000)]
+        return [*found, stream.finish()]
+
+
+def test_streams_are_answered_as_in_process_side_by_side(client: Client, pipeline: WhisperPipeline) -> None:
+    recordings = [speech(seconds, seed) for seed, seconds in enumerate([3.25, 1.0, 5.0])]
+    asked = {**ASKED, "partial_s": 0.5, "policy": "agreement"}
+    streams = WhisperStreams(pipeline)
+    options = replace(CHOSEN, partial_s=0.5, policy="agreement")
+    expected = [streamed(open_stream(streams, deque(), options=options), each) for each in recordings]
+    with ThreadPoolExecutor(3) as pool:
+        opened = [client.stream(chunk_ms=250, details=True, search=asked) for _ in recordings]
+        found = list(pool.map(streamed, opened, recordings))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.whole_text for each in ours] == [each.whole_text for each in theirs]
+        assert [each.settled for each in ours] == [each.settled for each in theirs]
+        assert (ours[-1].is_final, ours[-1].language) == (True, "de")
+        assert ours[-1].whole_text
+    assert streams.num_open == 0
+
+
+def test_what_a_stream_may_not_ask_for_is_told_with_its_start(client: Client) -> None:
+    for search, told in (({"policy": "guess"}, "policy"), ({"language": "xx"}, "language is 'xx'")):
+        with client.stream(chunk_ms=100, search=search) as stream, pytest.raises(InputError, match=told):
+            stream.accept(speech(0.5))
+    with client.stream(chunk_ms=100) as stream:
+        stream.accept(speech(0.5))
+        with pytest.raises(TritoneError, match="is nan"):
+            stream.accept(np.full(1600, np.nan, np.float32))
 
 
 @pytest.fixture(scope="module")

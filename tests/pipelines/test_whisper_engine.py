@@ -19,9 +19,11 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
 from tritone.pipelines.whisper.device import MOST_ROWS, MOST_WINDOWS, fitting, held_features, open_device
 from tritone.pipelines.whisper.engine import Engine
+from tritone.pipelines.whisper.hypothesis import Look
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.pipelines.whisper.settling import LiveWord
 from tritone.preparing import Preparing
 from tritone.repository import ModelOptions
 from tritone.repository.config import model_config
@@ -123,6 +125,36 @@ def test_words_have_times_without_another_call(host: WhisperPipeline, engine: Wh
         assert times
         assert all(0 <= each.start_s <= each.end_s <= 2.72 for each in found.words)
         assert all(0 <= each.confidence <= 1 for each in found.words)
+
+
+@pytest.mark.parametrize("before", [0, 9])
+def test_a_text_after_final_words_is_what_the_host_writes_after_them(
+    host: WhisperPipeline, engine: WhisperPipeline, before: int
+) -> None:
+    options = [PLAIN, replace(PLAIN, beam=3), replace(PLAIN, language="")]
+    looks = [
+        Look(
+            model=host.model,
+            features=features_of(host._features_of.args[0], speech(1.0, seed)),
+            options=options[seed % 3],
+            language=options[seed % 3].language,
+            before=[65 + place for place in range(before)],
+            final=[LiveWord(f" {n}", (70 + n,), 0.1 * n, 0.1 * n + 0.1, 1.0) for n in range(seed)],
+            begin_s=0.0,
+            end_s=1.0,
+            quiet_s=1.0,
+            is_last=False,
+        )
+        for seed in range(7)
+    ]
+    expected, found = (each.answer(look.course() for look in looks) for each in (host, engine))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [word.tokens for word in ours.words] == [word.tokens for word in theirs.words]
+        assert ours.language == theirs.language
+    assert sum(len(each.words) for each in found) >= 15
+    for look, each in zip(looks, found, strict=True):
+        first_s = look.final[-1].end_s if look.final else 0.0
+        assert all(first_s - 0.02 <= word.start_s <= word.end_s <= 1.0 for word in each.words)
 
 
 def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:

@@ -43,6 +43,8 @@ class Instance:
 
     def stream_options(self, kind: Kind) -> dict[str, Any]:
         """The options of a kind's pipeline for streams beyond those that all have."""
+        if kind.options is DecodingOptions:
+            return {"defaults": self.defaults(kind)}
         if kind.options is not SearchOptions:
             return {}
         return {"search": self.search, "endpoints": self.settings.endpoint_rules(), **self.settings.chunking()}

@@ -54,9 +54,11 @@ def serve_page(
         detects = any(Bundle.open(bundle).manifest.kind == "voice-activity" for bundle in bundles)
         for bundle in bundles:
             manifest = Bundle.open(bundle).manifest
-            writes = manifest.vocabulary is not None
-            streams = writes and manifest.whisper is None
-            options = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S) if streams else MODELS
+            writes, options = manifest.vocabulary is not None, MODELS
+            if manifest.whisper is not None:
+                options = replace(MODELS, decoding=f'{{"pause_s": {PAUSE_S}}}')
+            elif writes:
+                options = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S)
             models = {each.mode: each.name for each in build_repository([bundle], repository, options=options)}
             if writes and "streaming" not in models and not chosen and detects:
                 chosen["streaming"] = models["offline"]

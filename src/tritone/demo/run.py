@@ -155,13 +155,13 @@ def _streaming(client: Client, model: str, clip: Clip, observer: Observer, realt
         with client.stream(model, chunk_ms=CHUNK_MS) as opened:
             stream = _Timed(opened)
             for transcript in play(stream, [waveform], sample_rate=rate, chunk_ms=CHUNK_MS, realtime=realtime):
-                observer.partial(clip, transcript.text)
+                observer.partial(clip, transcript.whole_text)
     except TritoneError as error:
         return Measured(clip=clip, mode="streaming", error=str(error))
     return Measured(
         clip=clip,
         mode="streaming",
-        text=transcript.text,
+        text=transcript.whole_text,
         audio_s=audio_s,
         latency_s=stream.finish_s,
         compute_s=stream.total_s,

@@ -67,6 +67,7 @@ class Live:
         self._since = 0  # where the audio of the segment under way begins, in samples
         self._segment = 0
         self._text = ""  # of the last partial event
+        self._settled: int | None = None
         self._speaking = False
         self._over = False
 
@@ -246,12 +247,12 @@ class Live:
     async def _read(self, found: Transcript, *, over: bool = False) -> None:
         for each in found.ended:
             await self._finish_segment(self._placed(each), None)
-        if over or found.text == self._text:
+        if over or (found.text, found.settled) == (self._text, self._settled):
             return
         placed = self._placed(found)
         if not self._text:
             self._found_text(placed)
-        self._text = found.text
+        self._text, self._settled = found.text, found.settled
         self._say("partial", self.received_s, tidy(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
@@ -282,7 +283,7 @@ class Live:
             self._second.begin(event, samples, begin_s, whole=whole)
         self._since = end
         self._segment += 1
-        self._text = ""
+        self._text, self._settled = "", None
 
     def _say(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
         event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript)

@@ -80,7 +80,8 @@ class Speech:
     async def live_model(self, name: str) -> ModelInfo:
         """The served model of that name for live streams, or the gateway's own for "" and its aliases.
 
-        A model for whole recordings is one, too, if it is named: it writes each utterance at its end.
+        A model for whole recordings is one, too, if it is named: it writes each utterance at its end, unless it is a
+        Whisper model beside which its streams are served.
 
         Raises as `model`.
         """
@@ -90,7 +91,11 @@ class Speech:
             else name or self._options.stream_model
         ):
             with suppress(InputError):
-                return await self._client.model(wanted, kind="offline")
+                found = await self._client.model(wanted, kind="offline")
+                if found.has_prompt:
+                    with suppress(InputError):
+                        return await self._client.model(f"{wanted}-streaming", kind="streaming")
+                return found
         return await self.model(name, "streaming")
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:

@@ -109,11 +109,7 @@ class SpeechKind(Kind):
         return transcript_tensors(results, wanted, axes=self.axes)
 
     def stream_answer(self, result: Transcript, *, details: bool) -> dict[str, Array]:
-        if details:
-            return transcript_tensors([result], (TRANSCRIPTS, DETAILS))
-        text = np.empty(1, dtype=object)  # thousands of them go out in a second
-        text[0] = result.whole_text.encode()
-        return {TRANSCRIPTS: text}
+        return stream_tensors(result, details=details)
 
 
 def speech_kind(bundle: Bundle) -> SpeechKind:
@@ -144,6 +140,15 @@ def options_of(searching: Searches, parameters: Mapping[str, Any], wanted: Colle
 def _untimed(options: SearchOptions) -> SearchOptions:
     """The same options without times; one object for all requests that ask alike."""
     return replace(options, timestamps=False)
+
+
+def stream_tensors(result: Transcript, *, details: bool) -> dict[str, Array]:
+    """The transcript of a stream so far as output tensors."""
+    if details:
+        return transcript_tensors([result], (TRANSCRIPTS, DETAILS))
+    text = np.empty(1, dtype=object)  # thousands of them go out in a second
+    text[0] = result.whole_text.encode()
+    return {TRANSCRIPTS: text}
 
 
 def transcript_tensors(

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role, Whisper
-from tritone.kinds.speech import TEXT_OUTPUTS, transcript_tensors
+from tritone.kinds.speech import TEXT_OUTPUTS, stream_tensors, transcript_tensors
 from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.streams import DEFAULT_CAPACITY
 from tritone.pipelines.whisper.options import PARAMETERS, DecodingOptions
-from tritone.pipelines.wire import Tensor
+from tritone.pipelines.wire import DETAILS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from tritone.pipelines.whisper.pipeline import WhisperPipeline
+    from tritone.pipelines.whisper.streams import WhisperStreams
 
 
 class WhisperKind(Kind):
@@ -25,11 +27,12 @@ class WhisperKind(Kind):
     writes_text = True
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.whisper.transcriber:Transcriber"
-    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
+    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "encoder"}
     options = DecodingOptions
     parameters = PARAMETERS
     takes_pcm = True
     checks_levels = True
+    stream_details = DETAILS
 
     def fault(self, manifest: Manifest) -> str | None:
         for part in ("streaming", "decoder", "transducer", "embedding"):
@@ -70,6 +73,14 @@ class WhisperKind(Kind):
 
         return WhisperPipeline(bundle, options=defaults, **options)
 
+    def open_streaming(
+        self, bundle: Bundle, *, capacity: int = DEFAULT_CAPACITY, max_batch: int = 1, **options: Any
+    ) -> "WhisperStreams":
+        """Streams of whatever `open` opens with the options; as many as are due are looked at together."""
+        from tritone.pipelines.whisper.streams import WhisperStreams
+
+        return WhisperStreams(self.open(bundle, **options), capacity=capacity)
+
     def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
         return TEXT_OUTPUTS
 
@@ -80,6 +91,9 @@ class WhisperKind(Kind):
 
     def answer(self, results: Sequence[Transcript], wanted: Collection[str]) -> dict[str, Array]:
         return transcript_tensors(results, wanted)
+
+    def stream_answer(self, result: Transcript, *, details: bool) -> dict[str, Array]:
+        return stream_tensors(result, details=details)
 
 
 def _cross(special: Whisper) -> Specs:

@@ -16,13 +16,13 @@ import soxr
 from tritone.audio.files import check_sample_rate
 from tritone.audio.waveform import check_waveform
 from tritone.errors import StreamError
-from tritone.pipelines.streams import Step, StreamPipeline
+from tritone.pipelines.streams import Step, Streams
 
 Answer = TypeVar("Answer")
 
 
 def open_stream(
-    pipeline: StreamPipeline[Any, Any, Answer], dropped: deque[int], sample_rate: int | None = None, options: Any = None
+    pipeline: Streams[Answer], dropped: deque[int], sample_rate: int | None = None, options: Any = None
 ) -> "Stream[Answer]":
     """Start a stream, after closing those that were dropped before their end.
 
@@ -46,7 +46,7 @@ class Stream(Generic[Answer]):
 
     def __init__(
         self,
-        pipeline: StreamPipeline[Any, Any, Answer],
+        pipeline: Streams[Answer],
         sample_rate: int,
         on_drop: Callable[[int], object],
         options: Any = None,

@@ -58,6 +58,22 @@ class Step:
     details: bool = True
 
 
+Given = TypeVar("Given", covariant=True)
+
+
+class Streams(Protocol[Given]):
+    """What advances streams: `StreamPipeline` says what its methods do."""
+
+    @property
+    def sample_rate(self) -> int: ...
+
+    def open(self, options: Any = None) -> int: ...
+
+    def close(self, slot: int) -> None: ...
+
+    def advance(self, steps: Sequence[Step]) -> Sequence[Given]: ...
+
+
 class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
     """Advances streams. Calls from several threads are served one after the other.
 

@@ -40,6 +40,7 @@ def tidy(transcript: Transcript, options: TextOptions) -> Transcript:
         ended=tuple(tidy(each, options) for each in transcript.ended),
         history=_written(transcript.history, (), options, english, True)[0],
         segments=tuple(_segment(each, options, english) for each in transcript.segments),
+        settled=transcript.settled if text == transcript.text else None,
     )
 
 

@@ -13,8 +13,9 @@ export class Settings {
   // Fills the choices with what the gateway has, and keeps what was chosen before.
   fill({ models, live: own, files, vad }) {
     const of = (kind) => models.filter((model) => model.kind === kind).map((model) => model.name);
-    // A model for whole recordings writes each utterance at its end, which voice activity finds.
-    const live = of("activity-streaming").length ? [...of("streaming"), ...of("offline")] : of("streaming");
+    // A model for whole recordings alone writes each utterance at its end, which voice activity finds.
+    const whole = of("activity-streaming").length ? of("offline") : [];
+    const live = [...of("streaming"), ...whole.filter((name) => !of("streaming").includes(`${name}-streaming`))];
     this.choices("live-model", live, own);
     this.choices("file-model", of("offline"), files);
     this.choices("final-model", of("offline"), "", "none");

@@ -36,8 +36,11 @@ export class TranscriptView {
     this.partial("");
   }
 
-  partial(text) {
-    this.underWay.textContent = text;
+  // The text under way, of which the first `settled` characters do not change any more.
+  partial(text, settled = 0) {
+    const known = document.createElement("span");
+    known.textContent = text.slice(0, settled);
+    this.underWay.replaceChildren(known, text.slice(settled));
     this.underWay.hidden = !text;
     this.nothing.hidden = Boolean(text || this.parts.length);
   }

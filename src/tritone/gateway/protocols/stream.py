@@ -160,8 +160,7 @@ def as_message(event: Event, *, words: bool) -> dict[str, Any]:
     if event.transcript is not None:
         found = event.transcript.to_dict()
         kept = ["text", "language"]
-        if event.kind == "final":
-            kept += ["confidence", "alternatives"]
+        kept += ["confidence", "alternatives"] if event.kind == "final" else ["settled"]
         if words:
             kept += ["words", "segments"]
         message.update((name, found[name]) for name in kept if name in found)

@@ -66,13 +66,16 @@ class Align:
     """Where in the window each token of a text is; answered by an `Aligned`.
 
     `start`: the tokens before it. `places`: of the text's tokens among those that were written. `positions`: those of
-    the recording.
+    the recording. `before`: tokens of text between the start and what was written, which are not asked for; then none
+    of it is heard before the position `first`.
     """
 
     start: Sequence[int]
     written: Written
     places: Sequence[int]
     positions: int
+    before: Sequence[int] = ()
+    first: int = 0
 
     @property
     def text(self) -> list[int]:
@@ -89,7 +92,7 @@ class Aligned:
 
 
 Ask: TypeAlias = Hear | Detect | Write | Align
-Course: TypeAlias = Generator[Ask, Any, Transcript]
+Course: TypeAlias = Generator[Ask, Any, Any]  # what it returns is its result, such as a transcript
 
 
 @dataclass(frozen=True)

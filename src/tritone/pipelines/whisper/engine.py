@@ -185,9 +185,9 @@ class Engine:
             self._part.end()
         return True
 
-    def run(self, courses: Iterable[Course]) -> list[Transcript | TritoneError]:
-        """The transcript of each course, or the error that it caused; the first begin while the last are made."""
-        found: dict[int, Transcript | TritoneError] = {}
+    def run(self, courses: Iterable[Course]) -> list[Any]:
+        """What each course returns, or the error that it caused; the first begin while the last are made."""
+        found: dict[int, Any] = {}
         over = threading.Semaphore(0)
 
         def done(index: int, result: Transcript | TritoneError) -> None:
@@ -397,7 +397,7 @@ class Engine:
         for text in texts:
             for row in text.rows:
                 self._fill(numbers[place], text, row)
-                if text.job.sot >= READ_FROM:  # is read in one call, into the first row
+                if is_read(text.job):  # into the first row
                     origin[place, : text.job.sot] = text.rows.start
                 if (suppress := text.job.rules.suppress) is not self._barred[row]:
                     self._barred[row] = suppress
@@ -406,20 +406,21 @@ class Engine:
         for suppress, those in barred.values():
             self._device.forbid(those, suppress)
         self._device.begin(rows, numbers, origin)
-        self._read_before([text for text in texts if text.job.sot >= READ_FROM])
+        self._read_before([text for text in texts if is_read(text.job)])
 
     def _fill(self, numbers: npt.NDArray[np.int64], text: TextUnderWay, row: int) -> None:
         job, rules = text.job, text.job.rules
-        at = job.sot if job.sot >= READ_FROM else 0
+        at = job.sot if is_read(job) else 0
+        begun = min(job.begun, 1)  # whatever the text begins with has been read: what comes next is not its first token
         seed = np.random.SeedSequence([*job.seed, row - text.rows.start]) if job.temperature else None
         in_beam = text.beam is not None
         for column, value in (
             (Column.TOKEN, job.prompt[at]),
             (Column.POSITION, at),
-            (Column.START, len(job.prompt)),
+            (Column.START, len(job.prompt) - begun),
             (Column.QUIET, job.sot),
             (Column.GOING, 1),
-            (Column.MOST, job.max_tokens),
+            (Column.MOST, job.max_tokens + begun),
             (Column.WINDOW, text.recording.slot),
             (Column.TIMES, rules.timestamps),
             (Column.EARLY, NO_LIMIT if rules.max_initial_timestamp is None else rules.max_initial_timestamp),
@@ -501,6 +502,11 @@ class Engine:
         self._free[rows.start : rows.stop] = b"\1" * len(rows)
         self._owners[rows.start : rows.stop] = [None] * len(rows)
         text.rows = range(0)
+
+
+def is_read(job: Job) -> bool:
+    """Whether what stands before the last token of a text's prompt is read in one call."""
+    return job.sot >= READ_FROM or (job.begun > 0 and job.sot > 0)
 
 
 def _end(engine: "weakref.ref[Engine]") -> None:

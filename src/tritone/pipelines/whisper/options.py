@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
 from tritone.options.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
+Policy = Literal["alignatt", "agreement"]  # see `settling.py`
 Task = Literal["transcribe", "translate"]
 WordTimes = bool | Literal["auto"]
 Fallback = Literal["likeliest", "last"]
@@ -133,6 +134,25 @@ class DecodingOptions:
     max_tokens: int = option(
         0, "Whisper: most tokens of a window; 0: half of the model's context.", least=0, most=2**16
     )
+    policy: Policy = option(
+        "alignatt",
+        "Whisper, streams: when a word is final: alignatt, as soon as it attends to audio well before the end; "
+        "agreement, when two texts after each other begin with it.",
+    )
+    partial_s: float = option(
+        1.0,
+        "Whisper, streams: audio from one partial text to the next, in seconds.",
+        least=0.2,
+        most=10,
+        unit=" seconds",
+    )
+    pause_s: float = option(
+        1.0,
+        "Whisper, streams: silence after speech that ends a segment, in seconds.",
+        least=0.2,
+        most=10,
+        unit=" seconds",
+    )
     suppress: tuple[int, ...] | None = option(
         None,
         "Whisper: ids of tokens never to write, in place of the model's own.",
@@ -155,6 +175,8 @@ class DecodingOptions:
                 raise InputError(f"{name} must be a finite number or none, got {value}")
         if self.task not in ("transcribe", "translate"):
             raise InputError(f"task must be transcribe or translate, got {self.task!r}")
+        if self.policy not in get_args(Policy):
+            raise InputError(f"policy must be {' or '.join(get_args(Policy))}, got {self.policy!r}")
         if self.suppress is not None and len(self.suppress) > MAX_SUPPRESSED:
             raise InputError(f"suppress has {len(self.suppress)} ids, at most {MAX_SUPPRESSED} are read")
 

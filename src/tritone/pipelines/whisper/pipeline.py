@@ -8,7 +8,7 @@ together. What a recording gives does not depend on those that are decoded besid
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from tritone.pipelines.isolation import attempt, prepared, values, with_options
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
+from tritone.pipelines.whisper.stream import LiveStream
 from tritone.pipelines.whisper.together import Together
 from tritone.transcript import Transcript
 
@@ -200,6 +201,15 @@ class WhisperPipeline:
     def course(self, waveform: Samples, options: DecodingOptions | None = None) -> Course:
         """What one recording asks, for an engine; raises what `run` returns for it."""
         return self._made(*self._checked((waveform, options)))
+
+    def live(self, options: DecodingOptions | None = None) -> LiveStream:
+        """A live stream without audio yet; raises `InputError` where its options ask for what the model has not."""
+        options = self.options if options is None else self.check_options(options)
+        return LiveStream(self.model, self._features_of, options, self._encoded(options.prompt))
+
+    def answer(self, courses: Iterable[Course]) -> list[Any]:
+        """The results of courses, or the errors that they caused."""
+        return self._answers.run(courses)
 
     def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
         features = self._features_of(waveform)

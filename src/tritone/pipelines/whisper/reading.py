@@ -145,5 +145,5 @@ def aligned(ask: Align) -> Aligned:
     kept = ask.written.attention
     assert kept is not None
     places = [*ask.places, ask.places[-1] + 1]
-    starts = starts_in(kept.matrix()[places, : ask.positions])
+    starts = ask.first + starts_in(kept.matrix()[places, ask.first : ask.positions])
     return Aligned(starts, kept.probabilities[list(ask.places)])

@@ -35,10 +35,10 @@ class Together:
     def warm_up(self) -> None:
         """Nothing is to be done before the first call."""
 
-    def run(self, courses: Iterable[Course]) -> list[Transcript]:
-        """The transcripts."""
+    def run(self, courses: Iterable[Course]) -> list[Any]:
+        """What the courses return."""
         courses = [*courses]
-        found: dict[int, Transcript] = {}
+        found: dict[int, Any] = {}
         asks: dict[int, Ask] = {}
 
         def go_on(index: int, answer: object) -> None:
@@ -91,8 +91,10 @@ class Together:
 
     def _aligned(self, ask: Align, heard: Heard, place: int) -> Aligned:
         """Another call of the decoder, which reads the whole text at once."""
-        special, text, start = self._special, ask.text, ask.start
-        places = range(len(start), len(start) + len(text))
-        scores, logits = heard.decoder([place]).align([*start, special.no_timestamps, *text, special.eot], places)
+        special, text, before = self._special, ask.text, [*ask.start, self._special.no_timestamps, *ask.before]
+        first = len(before) - 1
+        places = range(first, first + len(text))
+        scores, logits = heard.decoder([place]).align([*before, *text, special.eot], places)
         chosen = log_softmax(logits[:, : special.eot])[np.arange(len(text)), text]
-        return Aligned(token_starts(scores[:, :, : ask.positions], len(start)), np.exp(chosen))
+        starts = ask.first + token_starts(scores[:, :, ask.first : ask.positions], first)
+        return Aligned(starts, np.exp(chosen))

@@ -3,10 +3,12 @@
 transcriber = tritone.load("whisper-small", language="de")
 transcriber.transcribe(["a.wav", "b.flac"])           ->  [TranscriptResult, TranscriptResult]
 transcriber.transcribe("a.wav", options={"beam": 5})  ->  TranscriptResult
+with transcriber.stream() as stream: stream.accept(samples); stream.finish()
 """
 
 from tritone.pipelines.model import AudioModel
 from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.result import TranscriptResult
 
 
@@ -21,6 +23,16 @@ class Transcriber(AudioModel[TranscriptResult]):
     longest_s = 7200.0
 
     transcribe, transcribe_iter = AudioModel.run, AudioModel.run_iter
+
+    @property
+    def streaming(self) -> WhisperStreams:
+        """The streams of the model that `offline` opens; see there for what that raises."""
+        pipeline = self.offline
+        with self._lock:
+            if self._streaming is None:
+                self._streaming = WhisperStreams(pipeline)
+            streams: WhisperStreams = self._streaming
+            return streams
 
     def _checked(self, options: DecodingOptions) -> DecodingOptions:
         checked: DecodingOptions = self.offline.check_options(options)

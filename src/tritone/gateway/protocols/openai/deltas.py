@@ -1,7 +1,7 @@
 """Text that changes while it is recognised  ->  text that is only ever added to.
 
 OpenAI's deltas are appended by whoever reads them, and nothing takes them back. A partial transcript may change at its
-end, so words are sent when two partials in a row agree on them.
+end, so words are sent when the model says that they are settled, or else when two partials in a row agree on them.
 
 Source: the agreement of two is LocalAgreement-2 of Liu et al., "Low-Latency Sequence-to-Sequence Speech Recognition and
 Translation by Partial Hypothesis Selection", Interspeech 2020.
@@ -27,9 +27,15 @@ class Deltas:
         self._early = early
         self._last = ""
 
-    def partial(self, text: str) -> str:
-        """Take the item's text so far and return what can be added to what was sent; often nothing."""
+    def partial(self, text: str, settled: int | None = None) -> str:
+        """Take the item's text so far and return what can be added to what was sent; often nothing.
+
+        Args:
+            settled: characters of the text that do not change any more; None: nobody knows.
+        """
         agreed = _last_word.sub("", _common_start(self._last, text))  # the last word may still grow
+        if settled is not None:
+            agreed = text[:settled]
         self._last = text
         if not self._early or not agreed.startswith(self.sent):
             return ""

@@ -305,7 +305,10 @@ class RealtimeSession:
         for event in events:
             item = self._item(event.segment)
             if event.kind == "partial" and event.transcript is not None:
-                await self._send_delta(item, item.deltas.partial(joined(item.text, event.transcript.text)))
+                text, settled = event.transcript.text, event.transcript.settled
+                whole = joined(item.text, text)
+                settled = None if settled is None else len(whole) - len(text) + settled
+                await self._send_delta(item, item.deltas.partial(whole, settled))
             elif event.kind == "final":
                 await self._final(item, event)
             elif self._manual:
