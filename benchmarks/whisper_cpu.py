@@ -147,9 +147,9 @@ INTRODUCTION = """\
 faster-whisper's time ÷ ours, on the same machine and cores with as many threads, in turn, greedy at temperature 0,
 after a warm-up: above 1 this project takes less. One after the other: recordings of LibriSpeech, each by itself, in
 process. Together: eight requests at once to a server here, there the better of the batched pipeline and workers.
-The target is for the wall clock. small-random has random numbers and ends each text after 32 tokens, so its texts are
-not compared. How many words both have wrong on hundreds of recordings is in [accuracy-whisper](accuracy-whisper.md).
-"others %" is how much of the cores foreign processes took during a repeat.
+The target is for the wall clock. small-random has random numbers and ends each text after 32 tokens, without times, so
+its texts are not compared. How many words both have wrong on hundreds of recordings is in
+[accuracy-whisper](accuracy-whisper.md). "others %" is how much of the cores foreign processes took during a repeat.
 
     python -m benchmarks.whisper_cpu MODELS ../shared/data/librispeech_mini --python FASTER_WHISPER/bin/python
 """

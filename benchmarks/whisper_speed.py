@@ -95,7 +95,6 @@ def batched(arguments: argparse.Namespace) -> Iterator[Work]:
             batch_size=CLIPS,
             clip_timestamps=places,
             vad_filter=False,
-            without_timestamps=False,
             **_asked(arguments),
         )
         return [each.text.strip() for each in found]
@@ -122,12 +121,12 @@ def _count(arguments: argparse.Namespace, case: str) -> int:
 
 def _decoding(arguments: argparse.Namespace) -> dict[str, Any]:
     asked = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
-    return asked | {"max_tokens": arguments.max_tokens}
+    return asked | {"max_tokens": arguments.max_tokens, "timestamps": not arguments.max_tokens}
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     asked = {"beam_size": arguments.beam, "temperature": 0.0, "language": arguments.language}
-    return asked | {"max_new_tokens": arguments.max_tokens or None}
+    return asked | {"max_new_tokens": arguments.max_tokens or None, "without_timestamps": bool(arguments.max_tokens)}
 
 
 def _text(found: tuple[Any, Any]) -> str:
@@ -280,7 +279,7 @@ def main() -> int:
     parser.add_argument("--beams", default="1,5")
     parser.add_argument("--language", default="en")
     parser.add_argument("--clips", type=int, default=CLIPS, help="recordings that are taken one after the other")
-    parser.add_argument("--max-tokens", type=int, default=0, help="of a window, where a network never ends a text")
+    parser.add_argument("--max-tokens", type=int, default=0, help="of a window, without times, for random weights")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("docs/performance/whisper.json"))
