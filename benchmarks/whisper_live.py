@@ -195,6 +195,10 @@ it needs has come, and computing takes no time here, so the figures are the same
 for a look comes on top. Where a word ends is what the same model says of the whole recording (`word_times`); words that
 both have are counted. Repaired: a word of a partial text that is another in the next one. Words that are final never
 change, which the command checks. Limits: {points} points of WER, and a final word after {limits}.
+Intervals: 95 %, bootstrap over utterances.
+
+AlignAtt is the default: its delay keeps the limit, and it repairs less of what it shows. Local agreement waits for a
+text that says the same once more, so that a word which is heard differently at first is late.
 """
 
 
@@ -205,7 +209,7 @@ def page(arguments: argparse.Namespace) -> None:
         f" --noise {each.name}" for each in arguments.noise
     )
     command = f"python -m benchmarks.whisper_live page {arguments.folder} {names} --output {arguments.output}"
-    limits = " and ".join(f"{limit:g} s with partials every {each:g} s" for each, limit in LIMITS_S.items())
+    limits = " and ".join(f"{limit:g} s\nwith partials every {each:g} s" for each, limit in LIMITS_S.items())
     lines = [
         INTRODUCTION.format(
             date=datetime.now(UTC).date(),
