@@ -190,11 +190,15 @@ language given, beside the same model on whole recordings. {date}, Python {pytho
 {command}
 ```
 
-of what `python -m benchmarks.whisper_live run` keeps. Times are those of the audio: a word is final when the audio that
-it needs has come, and computing takes no time here, so the figures are the same on every machine; what a machine takes
-for a look comes on top. Where a word ends is what the same model says of the whole recording (`word_times`); words that
-both have are counted. Repaired: a word of a partial text that is another in the next one. Words that are final never
-change, which the command checks. Limits: {points} points of WER, and a final word after {limits}.
+of what `python -m benchmarks.whisper_live run` keeps of the test part (`--only split=test`). Times are those of the
+audio: a word is final when the audio that it needs has come, and computing takes no time here, so the figures are the
+same on every machine; what a machine takes for a look comes on top. Where a word ends is what the same model says of
+the whole recording (`word_times`); words that both have are counted. Repaired: a word of a partial text that is another
+in the next one. Words that are final never change, which the command checks. Intervals: 95 %, bootstrap over
+utterances. Limits: {points} points of WER, and a final word after {limits}.
+
+AlignAtt is the default: its delay keeps the limits, and it repairs less of what it shows. Local agreement waits for a
+text that says the same once more, so that a word which is heard differently at first is late.
 """
 
 
@@ -205,7 +209,7 @@ def page(arguments: argparse.Namespace) -> None:
         f" --noise {each.name}" for each in arguments.noise
     )
     command = f"python -m benchmarks.whisper_live page {arguments.folder} {names} --output {arguments.output}"
-    limits = " and ".join(f"{limit:g} s with partials every {each:g} s" for each, limit in LIMITS_S.items())
+    limits = ", ".join(f"{limit:g} s (partials every {each:g} s)" for each, limit in LIMITS_S.items())
     lines = [
         INTRODUCTION.format(
             date=datetime.now(UTC).date(),

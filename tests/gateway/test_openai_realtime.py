@@ -418,3 +418,10 @@ def test_deltas_are_what_two_partial_texts_agree_on(partials: list[str], final: 
     found = Deltas()
     sent = [*map(found.partial, partials), found.final(final)]
     assert [delta for delta in sent if delta] == deltas
+
+
+def test_deltas_are_what_a_model_says_does_not_change() -> None:
+    found = Deltas()
+    partials = [("one tow", 3), ("one tow", 3), ("one two tree", 7), ("one two three", 7)]
+    assert [found.partial(text, settled) for text, settled in partials] == ["one", "", " two", ""]
+    assert found.final("one two three") == " three"

@@ -12,11 +12,13 @@ import pytest
 import soundfile
 
 from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
-from tritone.errors import AudioError
+from tritone.client.models import ModelInfo
+from tritone.errors import AudioError, InputError
 from tritone.gateway.accounts import Account, CallerLimits
 from tritone.gateway.callers import Caller
+from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
-from tritone.gateway.speech import Ask, Event, VadOptions
+from tritone.gateway.speech import Ask, Event, Speech, VadOptions
 from tritone.texts import TextOptions
 
 CALLER = Caller(protocol="test")
@@ -231,3 +233,22 @@ def test_nothing_more_is_recognised_for_a_client_that_is_gone(gateway: Any, run:
 
     assert run(leave()) == 0
     assert len(seconds) == 1
+
+
+@pytest.mark.parametrize(
+    ("served", "chosen"),
+    [
+        ({"w": "offline", "w-streaming": "streaming"}, "w-streaming"),
+        ({"w": "offline"}, "w"),
+        ({"other": "offline", "other-streaming": "streaming"}, "other"),
+    ],
+)
+def test_the_streams_of_a_whisper_model_stand_for_it_where_they_are_served(served: Any, chosen: str) -> None:
+    class Served:
+        async def model(self, name: str, *, kind: str) -> ModelInfo:
+            if served.get(name) != kind:
+                raise InputError("there is no such model")
+            return ModelInfo(name=name, kind=kind, has_prompt=name.startswith("w"))  # type: ignore[arg-type]
+
+    speech = Speech(Served(), GatewayOptions(), None)  # type: ignore[arg-type]
+    assert asyncio.run(speech.live_model(next(iter(served)))).name == chosen

@@ -79,7 +79,7 @@ def test_what_a_request_may_not_ask_for_is_its_own_error(client: Client) -> None
 
 
 def test_details_are_json_that_other_clients_read(client: Client, pipeline: WhisperPipeline) -> None:
-    [result] = client.infer([speech(1.5, 4)], parameters=ASKED)
+    [result] = client.infer([speech(1.5, 4)], "small", parameters=ASKED)
     [details] = result.get()["DETAILS"].tolist()
     told = json.loads(details)
     assert told["language"] == "de"
