@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -44,6 +44,7 @@ from tritone.pipelines.whisper.course import Model, Transcribing
 from tritone.pipelines.whisper.device import OnDevice, fitting, kernels_of
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.report.stamp import Stamp
 from tritone.repository import ModelOptions, build_repository
 from tritone.runtime.torch.steps import Steps
 from tritone.search.device.attending import Network, Sizes
@@ -544,7 +545,7 @@ def main() -> None:
     arguments.live = (loads, 6.0 if arguments.small else 20.0)
     arguments.out.mkdir(parents=True, exist_ok=True)
     place, dims, parts = arguments.out / "whisper-gpu.json", SIZES[arguments.size], arguments.parts.split(",")
-    told: dict[str, Any] = {"size": arguments.size, "torch": torch.__version__}
+    told: dict[str, Any] = {"stamp": asdict(Stamp.here()), "size": arguments.size, "torch": torch.__version__}
     told["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
 
     def keep(name: str, function: Callable[[], Any]) -> Any:
