@@ -224,7 +224,7 @@ class TestBuilding:
         [
             ({"search": "prefix-beam", "beam": 4}, "is a speaker model, and --beam, --search is for models that write"),
             ({"lm": "absent.arpa"}, "--lm is for"),
-            ({"timestamps": False}, "--no-timestamps is for"),
+            ({"timestamps": False}, "--no-detail-times is for"),
             ({"endpoint_silence_s": 1.0}, "--endpoint-silence-s is for"),
             ({"chunk_size": 4}, "--chunk-size is for"),
             ({"window_s": 0.02}, r"needs at least 0\.050 s of audio; --window-s 0\.02 is less"),

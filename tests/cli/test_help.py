@@ -83,6 +83,7 @@ SEVERAL_TEXTS = {
         "--checkpoint": 5, "--config": 3, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2, "--max-drift": 2,
         "--language": 2, "--sample-rate": 3,
     },
+    "code of others that may run here": {"--trust": 2},
     "a model: which there may be, and how many": {"--model": 7, "--mode": 2},
     "one setting as it is stored, built, served, or used in process, each with a default of its own": {
         "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
