@@ -66,13 +66,9 @@ def unmasked(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def unscaled(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Attention without the root of its heads' width."""
-    scale = (32 // 4) ** -0.5
-    return {
-        name: np.ones_like(value)
-        for name, value in given.items()
-        if value.shape == () and value.dtype.kind == "f" and abs(float(value) - scale) < 1e-3
-    }
+    """Attention without the root of its heads' width, which its queries are made with."""
+    scale = (32 // 4) ** 0.5
+    return {name: value * value.dtype.type(scale) for name, value in given.items() if ".query." in name}
 
 
 def without(name: str) -> Sabotage:

@@ -35,7 +35,8 @@ def table(*rows: tuple[str, ...]) -> str:
 
 def flag(option: Option) -> str:
     name = option.name.replace("_", "-")
-    return f"`--{name}`, `--no-{name}`" if option.default is True else f"`{option.flag}`"
+    forms = option.flags[0].split("/") if option.flags else [f"--{name}", f"--no-{name}"]
+    return ", ".join(f"`{form}`" for form in forms) if option.default is True else f"`{option.flag}`"
 
 
 TABLES = {

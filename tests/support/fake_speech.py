@@ -68,7 +68,7 @@ class FakeLive:
         self._segment = 0
 
     @property
-    def heard_s(self) -> float:
+    def received_s(self) -> float:
         return self._heard / self._rate
 
     async def accept(self, samples: npt.NDArray[Any]) -> list[Event]:
