@@ -37,7 +37,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo page test test-all test-gpu test-images test-versions lock venv lint clean same-python
+.PHONY: demo page test test-all every-test test-gpu test-images test-versions lock venv lint clean same-python
 
 demo: $(VENV)/.light $(VENV)/.tiny-en
 	$(BIN)/tritone demo
@@ -51,8 +51,11 @@ test: $(VENV)/.full
 
 test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.real-onnx $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright
-	$(PYTEST) -n $(WORKERS)
-	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory -j 2 lint every-test
+
+# They wait for servers a third of their time.
+every-test:
+	$(PYTEST) -n $$(( $(WORKERS) + 1 ))
 
 # One process: the tests share the memory of one GPU. Without one they are skipped, and say so.
 test-gpu: $(VENV)/.full

@@ -217,7 +217,8 @@ def test_whisper_writes_sentences_while_they_are_said(
         for count, clip in enumerate(SENTENCES, 1):  # while the microphone is on
             sync_api.expect(opened.locator("#segments li")).to_have_count(count, timeout=TIMEOUT_MS)
             text = opened.locator("#segments li .words").nth(count - 1).inner_text()
-            assert score(clip, text.replace("(less sure)", "")) >= 0.7, text  # Chromium drops audio where the machine is too slow
+            # Chromium drops audio where the machine is too slow.
+            assert score(clip, text.replace("(less sure)", "")) >= 0.7, text
         button(opened, STOP).click()
         wait_for(opened, "#status", "Done")
         begins = [float(each.get_attribute("data-start")) for each in opened.locator("#segments .at").all()]

@@ -167,7 +167,9 @@ def test_the_document_has_a_row_for_each_field_of_details():
     span = Span("a", 0.0, 1.0, 0.5)
     reading = {"text": "a", "tokens": (span,), "words": (span,), "confidence": 0.5}
     ended = Transcript(**reading)
-    details = Transcript(**reading, alternatives=(Alternative(score=-1.0, **reading),), ended=(ended,), settled=1).to_dict()
+    details = Transcript(
+        **reading, alternatives=(Alternative(score=-1.0, **reading),), ended=(ended,), settled=1
+    ).to_dict()
     parts = {
         "a transcript": details,
         "a token or word": details["words"][0],
