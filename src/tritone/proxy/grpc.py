@@ -456,9 +456,8 @@ class _Relay:
             return
         if passage.stream is not None:
             self._streams = {each for each in self._streams if each.busy or not each.ending} | {passage.stream}
-        if (
-            passage.facts.decoupled
-        ):  # any number of answers: of these requests the newest is in flight until the call ends
+        if passage.facts.decoupled:
+            # Any number of answers: of these requests the newest is in flight until the call ends.
             done: Passage | None = passage
             if passage.stream is None:
                 done, self._generating = self._generating, passage

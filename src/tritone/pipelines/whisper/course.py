@@ -265,10 +265,7 @@ class Transcribing:
 
     def _start(self) -> list[int]:
         """The tokens that say what is to be written: the language and the task."""
-        special, recording = self.special, self._recording
-        if not special.languages:
-            return [special.sot]
-        return [special.sot, special.languages[recording.language], special.tasks[recording.options.task]]
+        return start_tokens(self.special, self._recording.language, self._recording.options)
 
     def _transcript(self) -> Transcript:
         recording = self._recording
@@ -281,6 +278,13 @@ class Transcribing:
             segments=tuple(recording.segments),
             language=recording.language,
         )
+
+
+def start_tokens(special: Whisper, language: str, options: DecodingOptions) -> list[int]:
+    """The tokens that say what is to be written: the language and the task, where the model has them."""
+    if not special.languages:
+        return [special.sot]
+    return [special.sot, special.languages[language], special.tasks[options.task]]
 
 
 def compression_ratio(text: str) -> float:

@@ -20,6 +20,7 @@ from tritone.pipelines.whisper.course import (
     compression_ratio,
     is_silent,
     needs_another,
+    start_tokens,
 )
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.settling import LiveWord
@@ -92,16 +93,10 @@ class Look:
     def _final_tokens(self) -> list[int]:
         return [token for word in self.final for token in word.tokens]
 
-    def _start(self, language: str) -> list[int]:
-        special = self.model.special
-        if not special.languages:
-            return [special.sot]
-        return [special.sot, special.languages[language], special.tasks[self.options.task]]
-
     def _job(self, attempt: int, language: str) -> Job:
         special, options, final = self.model.special, self.options, self._final_tokens
         since_s = self.final[-1].end_s if self.final else self.begin_s
-        start = [*self._start(language), special.no_timestamps]
+        start = [*start_tokens(self.model.special, language, self.options), special.no_timestamps]
         most = options.max_tokens or special.text_context // 2
         most = min(most, round(TOKENS_A_SECOND * max(0.0, self.end_s - since_s)) + MORE_TOKENS)
         room = special.text_context - len(start) - len(final) - most - 1
@@ -144,7 +139,7 @@ class Look:
         first = min(max(0, int((since_s - self.begin_s) / step_s)), positions - 1)
         if not places or positions < 1:
             return ()
-        start = self._start(language)
+        start = start_tokens(self.model.special, language, self.options)
         aligned: Aligned = yield Align(start, written, places, positions, self._final_tokens, first)
         tokens = [written.tokens[place] for place in places]
         times = (self.begin_s + aligned.starts * step_s).tolist()
