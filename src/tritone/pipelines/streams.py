@@ -74,7 +74,68 @@ class Streams(Protocol[Given]):
     def advance(self, steps: Sequence[Step]) -> Sequence[Given]: ...
 
 
-class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
+class OpenStreams(Generic[Stream]):
+    """The slots of open streams, and what is kept of each."""
+
+    def __init__(self, capacity: int) -> None:
+        """Take how many streams may be open at once."""
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self._streams: dict[int, Stream] = {}
+        self._free = list(range(capacity - 1, -1, -1))
+        self._lock = threading.Lock()
+
+    @property
+    def num_open(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    def close(self, slot: int) -> None:
+        """Give up a stream before its end.
+
+        Raises:
+            StreamError: there is no open stream in this slot.
+        """
+        with self._lock:
+            self._stream(slot)
+            self._release(slot)
+
+    def _hold(self, stream: Stream) -> int:
+        """Put a stream in a slot, which is cleared before; raises `ServerBusyError` if all are taken."""
+        with self._lock:
+            if not self._free:
+                raise ServerBusyError(
+                    f"all {self.capacity} stream slots are taken; try again when a stream has ended, "
+                    "or raise the capacity"
+                )
+            slot = self._free[-1]
+            self._clear(slot)
+            self._streams[slot] = stream
+            self._free.pop()
+            return slot
+
+    def _clear(self, slot: int) -> None:
+        """Make a slot ready for another stream."""
+
+    def _stream(self, slot: int) -> Stream:
+        if slot not in self._streams:
+            raise StreamError(f"there is no open stream in slot {slot}; open one before sending audio")
+        return self._streams[slot]
+
+    def _of(self, steps: Sequence[Step]) -> list[Stream]:
+        """The streams of steps; raises `StreamError`, and `ValueError` if two are for one slot."""
+        streams = [self._stream(step.slot) for step in steps]
+        if len({step.slot for step in steps}) != len(steps):
+            raise ValueError(f"one call takes one step per slot, got slots {[step.slot for step in steps]}")
+        return streams
+
+    def _release(self, slot: int) -> None:
+        del self._streams[slot]
+        self._free.append(slot)
+
+
+class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer]):
     """Advances streams. Calls from several threads are served one after the other.
 
     A subclass calls `_make_room` at the end of its `__init__`, and says what is kept of a stream (`_begun`), which
@@ -114,13 +175,13 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
+        super().__init__(capacity)
         bundle.artifacts("streaming_encoder")  # tells a bundle without one
         settings = bundle.manifest.streaming
         if settings is None:
             raise BundleError(f"{bundle.path} has a streaming graph, but `streaming` in its manifest is empty")
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
-        self.capacity = capacity
         self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
         self._lead, self._tail = settings.lead_samples, bundle.manifest.encoder.tail_samples
         self._flush = settings.flush_samples
@@ -131,23 +192,15 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
         self._least_samples = least_samples
         self._ahead = graph.widens  # a device computes while the next call is prepared
-        self._streams: dict[int, Stream] = {}
         self._waiting = WaitingSamples(capacity, self.geometry.window_samples)
         self._num_samples: Index = np.zeros(capacity, np.int64)  # of its audio so far
         self._position: Index = np.zeros(capacity, np.int64)  # of the next window in it
         self._closing: Flags = np.zeros(capacity, np.bool_)  # its last audio, and the tail after it, are waiting
         self._heard_all: Flags = np.zeros(capacity, np.bool_)  # its last step has run
-        self._free = list(range(capacity - 1, -1, -1))
-        self._lock = threading.Lock()
 
     def _make_room(self) -> None:
         """Make the slots, after all that has to be compiled or derived of the graph."""
         self._slots = self.runner.graph.slots(self.geometry.states, self.capacity)
-
-    @property
-    def num_open(self) -> int:
-        """How many streams are open."""
-        return len(self._streams)
 
     @property
     @abstractmethod
@@ -197,30 +250,13 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
             InputError: the options ask for what the model does not have.
         """
         stream = self._begun(self.check(options))  # before a slot is taken, should it fail
-        with self._lock:
-            if not self._free:
-                raise ServerBusyError(
-                    f"all {self.capacity} stream slots are taken; try again when a stream has ended, "
-                    "or raise the capacity"
-                )
-            slot = self._free[-1]
-            self._slots.clear(slot)
-            self._waiting.open(slot, self._lead)
-            self._num_samples[slot] = self._position[slot] = 0
-            self._closing[slot] = self._heard_all[slot] = False
-            self._streams[slot] = stream
-            self._free.pop()
-            return slot
+        return self._hold(stream)
 
-    def close(self, slot: int) -> None:
-        """Give up a stream before its end.
-
-        Raises:
-            StreamError: there is no open stream in this slot.
-        """
-        with self._lock:
-            self._stream(slot)
-            self._release(slot)
+    def _clear(self, slot: int) -> None:
+        self._slots.clear(slot)
+        self._waiting.open(slot, self._lead)
+        self._num_samples[slot] = self._position[slot] = 0
+        self._closing[slot] = self._heard_all[slot] = False
 
     def advance(self, steps: Sequence[Step]) -> list[Answer]:
         """Take new audio of some streams and compute all windows that are complete.
@@ -237,10 +273,8 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
         encoder has heard more than the search.
         """
         with self._lock:
-            streams = [self._stream(step.slot) for step in steps]
+            streams = self._of(steps)
             slots = np.array([step.slot for step in steps], dtype=np.int64)
-            if len({step.slot for step in steps}) != len(steps):
-                raise ValueError(f"one call takes one step per slot, got slots {slots.tolist()}")
             final = np.array([step.final for step in steps], dtype=np.bool_)
             if not steps:
                 return []
@@ -274,16 +308,10 @@ class StreamPipeline(ABC, Generic[Stream, Options, Answer]):
         finally:
             self._ahead = ahead
 
-    def _stream(self, slot: int) -> Stream:
-        if slot not in self._streams:
-            raise StreamError(f"there is no open stream in slot {slot}; open one before sending audio")
-        return self._streams[slot]
-
     def _release(self, slot: int) -> None:
-        del self._streams[slot]
+        super()._release(slot)
         self._slots.release(slot)
         self._waiting.close(slot)
-        self._free.append(slot)
 
     def _hear(self, slots: Index, audio: Sequence[Samples], final: Flags) -> None:
         """Take new audio of some streams."""
