@@ -134,7 +134,7 @@ class Engine:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew, with nothing under way."""
+        """Start again, with nothing under way."""
         device = self._device
         self._slots = [*range(device.windows)]
         self._free = bytearray(b"\1" * device.rows)

@@ -57,7 +57,7 @@ class LiveStream:
         self._catch_up = max(self._partial, min(self._whole(CATCH_UP_S), self._whole(self._longest / 3 / self._rate)))
         self._pause = self._whole(options.pause_s)
         self._language = options.language or ("" if model.special.languages else ENGLISH)
-        self._prompt, self._before = list(prompt), list(prompt)
+        self._before = list(prompt)
         self._parts: list[Waveform] = []  # the audio from the window's begin on
         self._rest: Samples = np.zeros(0, np.float32)  # of the frame that is not whole yet
         self._begin = self._heard = 0
