@@ -3,7 +3,7 @@
 CACHE/models/                          CACHE is $TRITONE_CACHE, or tritone/ in $XDG_CACHE_HOME or ~/.cache
     NAME-KEY/bundle/, about.json       an export, and what it was made of and why it is as it is
     NAME-KEY.lock                      held by who makes it; others wait
-    NAME-KEY.partial/                  what somebody is making, or was when the process was killed: begun anew
+    NAME-KEY.partial/                  what somebody is making, or was when the process was killed: started again
 
 KEY stands for the files that were read, the options and Tritone's version. An entry takes its place by one rename.
 Beyond `$TRITONE_CACHE_GB` those that were not used for longest are removed, but for those that a process uses.
