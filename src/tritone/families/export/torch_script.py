@@ -135,10 +135,10 @@ def _check(module: nn.Module, script: Any, name: str, trials: Sequence[tuple[Ten
         results.append(_as_tuple(module(*trial)))
         try:
             with torch.jit.optimized_execution(False):  # which takes longer than it saves in one call
-                said = _as_tuple(script(*trial))
+                scripted = _as_tuple(script(*trial))
         except RuntimeError as error:
             raise ExportError(f"{name} cannot take inputs of {sizes}: {str(error)[-300:]}") from error
-        for expected, found in zip(results[-1], said, strict=True):
+        for expected, found in zip(results[-1], scripted, strict=True):
             if expected.shape != found.shape or expected.dtype != found.dtype or not _close(expected, found, tolerance):
                 raise ExportError(
                     f"{name} does not say what the network says for inputs of {sizes}: tracing took a size or a value "
