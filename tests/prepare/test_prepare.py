@@ -294,7 +294,7 @@ def test_hostile_and_gated_repositories_are_refused_with_the_reason(hub: HubServ
     assert cached() == []
 
 
-def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path):
+def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whisper = tmp_path / "fw"
     whisper.mkdir()
     (whisper / "config.json").write_text("{}", encoding="utf-8")
@@ -306,3 +306,7 @@ def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path):
         "tritone build fw --output repository",
         "tritone serve repository",
     ]
+    monkeypatch.chdir(tmp_path)  # beside the model, whose folder the bundle must not be written to
+    shown = json.loads(CliRunner().invoke(app, ["inspect", "fw", "--json"]).stdout)
+    assert shown["commands"][0].startswith("tritone export whisper --checkpoint fw --output fw-bundle ")
+    assert shown["commands"][1] == "tritone build fw-bundle --output repository"
