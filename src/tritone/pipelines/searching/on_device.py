@@ -3,6 +3,8 @@
 encoder_out on the device, options of each row  ->  tokens or hypotheses of each row
 """
 
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +26,19 @@ class GreedyTokens(NamedTuple):
     contexts: Array  # (rows, context_size) int64
 
 
+class Remembering:
+    """A greedy search whose predictor has a state, as `StatefulState` where the state stays on the device.
+
+    `row`: of the device's memory, which has the state; 0 before the first frames, and in whole utterances for ever.
+    """
+
+    def __init__(self, options: SearchOptions) -> None:
+        """Start before the first token; of the options a penalty and a number of symbols are used."""
+        assert options.max_symbols is not None
+        self.blank_penalty, self.max_symbols = options.blank_penalty, options.max_symbols
+        self.num_frames = self.ahead = self.symbols = self.row = 0
+
+
 class DeviceTransducer:
     """Searches with a predictor and a joiner on one device. May be called from several threads."""
 
@@ -42,6 +57,8 @@ class DeviceTransducer:
         self._weights = weights
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
+        self._memory: Any = None  # of the predictor's states
+        self._making = threading.Lock()
 
     def greedy(
         self,
@@ -84,6 +101,67 @@ class DeviceTransducer:
             for row, found in enumerate(counts[:count].tolist())
         ]
         return GreedyTokens(rows, last[:count])
+
+    def stateful(
+        self,
+        searches: Sequence[Remembering],
+        encoder_out: Any,
+        num_frames: npt.NDArray[np.integer[Any]],
+        *,
+        goes_on: bool = True,
+    ) -> list[TokenRow]:
+        """Search further frames of some rows greedily with a predictor that has a state, as `advance_stateful` does.
+
+        Args:
+            searches: one for each row, all different.
+            encoder_out: (rows, frames, dim), held on the device or an array.
+            goes_on: whether frames may follow.
+        """
+        from tritone.search.device.stateful import FIRST, StatefulLoop
+
+        reads = [each.row or FIRST for each in searches]
+        memory = self._memory_with(searches if goes_on else ())
+        shape = _padded(encoder_out.shape)
+        lengths = np.clip(num_frames, 0, encoder_out.shape[1]).tolist()
+        numbers = [
+            (count, each.ahead, each.symbols, each.max_symbols, read, each.row)
+            for each, count, read in zip(searches, lengths, reads, strict=True)
+        ]
+        penalties = [each.blank_penalty for each in searches]
+        most, penalised = max(each.max_symbols for each in searches), any(penalties)
+        name = "stateful", most, penalised
+
+        def make() -> Any:
+            return StatefulLoop(**self._of_stateful(memory), max_symbols=most, penalised=penalised)
+
+        small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
+        (block,) = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        found = []
+        for search, count, fields in zip(searches, lengths, block, strict=False):
+            tokens, search.ahead, search.symbols = fields[:3, 0].tolist()
+            ids, starts, ends, log_probs = fields[:, 1 : 1 + tokens]
+            confidences, before = np.exp(np.minimum(log_probs.view(np.float32), 0)), search.num_frames
+            found.append(TokenRow(ids, starts + before, ends + before, confidences))
+            search.num_frames += count
+        return found
+
+    def _memory_with(self, searches: Sequence[Remembering]) -> Any:
+        """The memory of the predictor's states, in which each of these searches has a row as long as there is one."""
+        from tritone.search.device.stateful import Memory
+
+        with self._making:
+            if self._memory is None:
+                vector, states = self._network.first
+                memory = Memory([vector, *states], self._place)
+                self._loops.between(memory.grow)
+                self._memory = memory
+            for search in searches:
+                if not search.row:
+                    if not self._memory.free:
+                        self._loops.between(self._memory.grow)
+                    search.row = self._memory.free.popleft()
+                    weakref.finalize(search, self._memory.free.append, search.row).atexit = False
+            return self._memory
 
     def modified_beam(
         self,
@@ -130,6 +208,26 @@ class DeviceTransducer:
     @property
     def _tokens(self) -> dict[str, Any]:
         return {"blank_id": self._network.blank_id, "unk_id": self._network.unk_id}
+
+    def _of_stateful(self, memory: Any) -> dict[str, Any]:
+        network = self._network
+        inputs, states = tuple(network.predictor_graph.inputs), network.state_names
+        step = network.predictor_graph.function(("predictor_out", *(f"next_{name}" for name in states)))
+        join = network.joiner_graph.function(("logits",))
+
+        def predict(tokens: Any, *values: Any) -> Any:
+            feed = {"context": tokens, **dict(zip(states, values, strict=True))}
+            return step(*(feed[name] for name in inputs))
+
+        return {
+            "predict": predict,
+            "join": lambda frames, vectors: join(frames, vectors)[0],
+            "memory": memory,
+            "vocab_size": network.vocab_size,
+            "blank_id": network.blank_id,
+            "durations": network.durations,
+            "device": self._place,
+        }
 
     def _of_network(self) -> dict[str, Any]:
         network = self._network
