@@ -45,12 +45,12 @@ class DeviceTransducer:
     def __init__(self, network: Any, device: str) -> None:
         """Take the `GraphNetwork`, whose graphs are run by torch on `device`."""
         from tritone.runtime.torch.loop import DeviceLoops
-        from tritone.search.device.kernels_for import kernels_for, whole_for
+        from tritone.search.device.kernels_for import kernels_for, stateful_for, whole_for
         from tritone.search.device.stateless import stateless_weights
 
         self._network = network
         self._place = device
-        self._kernels = kernels_for(device)
+        self._kernels = stateful_for(device) if network.state_names else kernels_for(device)
         weights = stateless_weights(network.predictor_graph.program, network.joiner_graph.program)
         whole = None if weights is None else whole_for(device)
         self._whole = whole if whole is not None and whole.can_search(weights) else None
@@ -227,6 +227,7 @@ class DeviceTransducer:
             "blank_id": network.blank_id,
             "durations": network.durations,
             "device": self._place,
+            "kernels": self._kernels,
         }
 
     def _of_network(self) -> dict[str, Any]:

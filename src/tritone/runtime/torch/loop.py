@@ -61,6 +61,7 @@ class DeviceLoops:
             if queue is not None:
                 queue.stream.synchronize()  # recordings that are dropped must not be under way
             self._recorded.clear()
+            self._pool = None  # torch refuses to record into one whose recordings are all gone
             change()
 
     def __call__(

@@ -83,6 +83,7 @@ class StatefulLoop:
         penalised: bool = False,
         look_ahead: int = LOOK_AHEAD,
         device: torch.device | str = "cpu",
+        kernels: Any = None,
     ) -> None:
         """Take the network.
 
@@ -92,7 +93,9 @@ class StatefulLoop:
             memory: has rows.
             max_symbols: the most that any row may have tokens of one frame.
             penalised: whether any row has a blank penalty.
+            kernels: the module of that name, where its kernels can run, to take fewer of them.
         """
+        self._kernels = kernels
         self._predict, self._join, self._memory = predict, join, memory
         self._vocab_size, self._blank_id = vocab_size, blank_id
         self._max_symbols, self._penalised, self._look_ahead = max_symbols, penalised, look_ahead
@@ -126,10 +129,34 @@ class StatefulLoop:
         """Search the next frames of each row; the tokens are written in place."""
         at, symbols, counts, vectors, *remembered, block, frames, first, numbers, penalties = state
         batch, ahead = len(at), self._look_ahead
+        first_places = first + torch.minimum(at, numbers[:, Number.FRAMES])
+        if self._kernels is not None:
+            at, symbols, counts, token, hit = self._kernels.stateful_step(
+                self._join(*self._kernels.spread(frames, first_places, vectors, ahead)),
+                (at, symbols, counts, block, numbers, penalties),
+                durations=self._durations,
+                vocab_size=self._vocab_size,
+                blank_id=self._blank_id,
+                idle_id=self._idle,
+                look_ahead=ahead,
+            )
+        else:
+            places = (first_places.unsqueeze(1) + self._ahead).reshape(-1)
+            repeated = vectors.unsqueeze(1).expand(batch, ahead, -1).reshape(batch * ahead, -1)
+            logits = self._join(frames.index_select(0, places), repeated)
+            at, symbols, counts, token, hit = self._heard(logits, at, symbols, counts, block, numbers, penalties)
+        found = self._predict(token.unsqueeze(1), *remembered)
+        kept = (
+            torch.where(hit.view(-1, *[1] * (old.dim() - 1)), new, old)
+            for new, old in zip(found, (vectors, *remembered), strict=True)
+        )
+        return [at, symbols, counts, *kept, block, frames, first, numbers, penalties]
+
+    def _heard(self, logits: Tensor, at: Tensor, symbols: Tensor, counts: Tensor, block: Tensor, *more: Tensor) -> Any:
+        """What `kernels.stateful_step` gives, by torch's operators."""
+        numbers, penalties = more
+        batch, ahead = len(at), self._look_ahead
         ends = numbers[:, Number.FRAMES]
-        places = (first + torch.minimum(at, ends)).unsqueeze(1) + self._ahead
-        repeated = vectors.unsqueeze(1).expand(batch, ahead, -1).reshape(batch * ahead, -1)
-        logits = self._join(frames.index_select(0, places.reshape(-1)), repeated)
         logits = usable(logits, penalties if self._penalised else None, self._blank_id)
         said = logits[:, : self._vocab_size]
         best = said.max(1)
@@ -149,22 +176,16 @@ class StatefulLoop:
         row = torch.arange(batch, device=at.device) * ahead + passed.clamp(max=ahead - 1)
         hit = (passed < ahead) & (frame < ends)  # of those no blank is left
         token, span = best.indices[row], torch.where(hit, spans[row], 0)
-        log_prob = said.index_select(0, row).log_softmax(1).gather(1, token.unsqueeze(1)).squeeze(1)
+        log_prob = said.index_select(0, row).log_softmax(1).gather(1, token.unsqueeze(1))
         end = torch.minimum(frame + span.clamp(min=1), ends)
-        fields = torch.stack([token, frame, end], 1).to(torch.int32)
-        fields = torch.cat([fields, log_prob.unsqueeze(1).view(torch.int32)], 1).unsqueeze(2)
+        fields = torch.cat([torch.stack([token, frame, end], 1).to(torch.int32), log_prob.view(torch.int32)], 1)
         # Where there is no token, the next one is written over it.
-        block.scatter_(2, (counts + 1).view(batch, 1, 1).expand(-1, 4, 1), fields)
+        block.scatter_(2, (counts + 1).view(batch, 1, 1).expand(-1, 4, 1), fields.unsqueeze(2))
         remains = hit & (span == 0)
         symbols = torch.where(passed == 0, symbols, 0) + remains
         full = remains & (symbols >= numbers[:, Number.MOST])
         symbols = torch.where(full | (hit & ~remains), 0, symbols)
-        found = self._predict(torch.where(hit, token, self._idle).unsqueeze(1), *remembered)
-        kept = (
-            torch.where(hit.view(-1, *[1] * (old.dim() - 1)), new, old)
-            for new, old in zip(found, (vectors, *remembered), strict=True)
-        )
-        return [frame + span + full, symbols, counts + hit, *kept, block, frames, first, numbers, penalties]
+        return frame + span + full, symbols, counts + hit, torch.where(hit, token, self._idle), hit
 
     def left(self, *state: Tensor) -> Tensor:
         """How many frames there are to search, of all rows."""
