@@ -253,8 +253,8 @@ class TransducerSearching(Searching):
         Args:
             network: its predictor and joiner, which run on `device`.
             settings, threads: as of `Searching`, errors too.
-            graph: the encoder. If all three are programs of torch on a GPU, greedy search and modified beam search
-                without a scorer, of whole utterances, run there too.
+            graph: the encoder. If all three are programs of torch on a GPU, greedy search runs there too, and for
+                whole utterances modified beam search without a scorer where the predictor has no state.
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
