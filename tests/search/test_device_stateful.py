@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recorded import record
 from tritone.search.hypothesis import Token
 from tritone.search.options import SearchOptions
 from tritone.search.transducer.stateful import StatefulState, advance_stateful
@@ -104,7 +105,7 @@ def alike(found: Any, expected: Any) -> None:
     assert confidences[0] == pytest.approx(confidences[1], abs=1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(SEEDS, st.integers(1, 2), DURATIONS, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([1, 3, 8]))
 def test_a_ragged_batch_is_searched_as_on_the_cpu(
     seed: int, layers: int, durations: tuple[int, ...], most: int, penalised: bool, holes: bool, look_ahead: int
@@ -133,10 +134,16 @@ def test_tokens_are_there_to_be_compared() -> None:
         assert sum(count > 0 for count in counts) > 25
 
 
-@settings(max_examples=25)
-@given(SEEDS, st.integers(1, 2), DURATIONS, st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), max_size=8))
+@settings(max_examples=12)
+@given(
+    SEEDS,
+    st.integers(1, 2),
+    DURATIONS,
+    st.booleans(),
+    st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), max_size=8),
+)
 def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
-    seed: int, layers: int, durations: tuple[int, ...], chunks: list[list[int]]
+    seed: int, layers: int, durations: tuple[int, ...], recorded: bool, chunks: list[list[int]]
 ) -> None:
     """Each step advances those streams that have frames; some begin when others have ended and use their rows."""
     network, options = Lstm(seed, layers, durations), ways(3, True, 3)
@@ -147,6 +154,8 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
         for name in ("LEAST_ROWS", "MOST_ROWS"):  # so that there are soon too few
             patch.setattr(stateful, name, 1)
         device = DeviceTransducer(network, "cpu")
+        if recorded:
+            record(device._loops, patch)
         for _ in range(2):
             searches = [Remembering(each) for each in options]
             host = [StatefulState(network, blank_penalty=o.blank_penalty, max_symbols=o.max_symbols) for o in options]
@@ -169,6 +178,7 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
                 [(each.id, each.start_frame) for each in row] for row in expected
             ]
             assert [each.num_frames for each in searches] == at
+            assert bool(device._loops._recorded) == recorded
 
 
 def test_rows_of_streams_that_have_ended_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +210,22 @@ def test_a_memory_grows_and_keeps_what_it_has() -> None:
     assert memory.tensors[1][row].unique().tolist() == [1.0]
     assert memory.tensors[1][stateful.FIRST].unique().tolist() == memory.tensors[1][-1].unique().tolist() == [7.0]
     assert sorted(memory.free) == [each for each in range(2, 2 * size) if each != row]
+
+
+def test_what_is_recorded_uses_the_memory_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that advances alone, then with others for which memory has grown, then alone again."""
+    for name in ("LEAST_ROWS", "MOST_ROWS"):
+        monkeypatch.setattr(stateful, name, 2)
+    network, options, frames = Lstm(3, 2), ways(5, False, 2), frames_of(3, 5, 30)
+    device = DeviceTransducer(network, "cpu")
+    record(device._loops, monkeypatch)
+    searches = [Remembering(each) for each in options]
+    host = [StatefulState(network, max_symbols=each.max_symbols or 1) for each in options]
+    found = 0
+    for step, rows in enumerate(([0], [0], [0, 1, 2, 3, 4], [0], [0])):
+        chunk, lengths = frames[: len(rows), 6 * step : 6 * step + 6], np.full(len(rows), 6)
+        new = device.stateful([searches[row] for row in rows], chunk, lengths)
+        alike(new, advance_stateful([host[row] for row in rows], chunk, lengths))
+        found += len(new[0])
+    assert len(device._memory.tensors[0]) == 8
+    assert found > 10
