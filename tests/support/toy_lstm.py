@@ -58,7 +58,8 @@ def write_toy_lstm(path: Path, durations: tuple[int, ...] = (), seed: int = 0) -
             for weight in part.parameters():
                 weight.copy_(torch.randn(weight.shape, generator=random))
         encoder.product.weight.mul_(0.5)
-        joint.joint_net[-1].bias[SIZE - 1] += 8.0  # about half of the frames are blank
+        last: Any = joint.joint_net[-1]
+        last.bias[SIZE - 1] += 8.0  # about half of the frames are blank
     heard = {"waveform": torch.zeros(3, 9 * FRAME), "num_samples": torch.full((3,), 9 * FRAME)}
     window = {"waveform": torch.zeros(3, CHUNK * FRAME), "num_samples": torch.full((3,), CHUNK * FRAME)}
     rows = {0: "batch"}

@@ -117,32 +117,38 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
             goes_on: whether frames may follow.
         """
+        from tritone.search.device.greedy import LOOK_AHEAD
         from tritone.search.device.stateful import FIRST, StatefulLoop
 
         reads = [each.row or FIRST for each in searches]
         memory = self._memory_with(searches if goes_on else ())
         shape = _padded(encoder_out.shape)
-        lengths = np.clip(num_frames, 0, encoder_out.shape[1]).tolist()
+        lengths = np.clip(num_frames, 0, most_frames := encoder_out.shape[1]).tolist()
         numbers = [
             (count, each.ahead, each.symbols, each.max_symbols, read, each.row)
             for each, count, read in zip(searches, lengths, reads, strict=True)
         ]
         penalties = [each.blank_penalty for each in searches]
         most, penalised = max(each.max_symbols for each in searches), any(penalties)
-        name = "stateful", most, penalised
+        ahead = min(LOOK_AHEAD, 1 << max(0, most_frames - 1).bit_length())  # steps of streams may have fewer frames
+        name = "stateful", most, penalised, ahead
 
         def make() -> Any:
-            return StatefulLoop(**self._of_stateful(memory), max_symbols=most, penalised=penalised)
+            network = self._of_stateful(memory)
+            return StatefulLoop(**network, max_symbols=most, penalised=penalised, look_ahead=ahead)
 
         small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
         (block,) = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        heads, longest = block[: len(searches), :3, 0].tolist(), 1 + int(block[: len(searches), 0, 0].max())
+        fields = block[: len(searches), :, 1:longest].copy()  # of a block that is mostly room
+        fields[:, 1:3] += np.array([each.num_frames for each in searches], np.int32)[:, None, None]
+        confidences = np.exp(np.minimum(fields[:, 3].view(np.float32), 0))
         found = []
-        for search, count, fields in zip(searches, lengths, block, strict=False):
-            tokens, search.ahead, search.symbols = fields[:3, 0].tolist()
-            ids, starts, ends, log_probs = fields[:, 1 : 1 + tokens]
-            confidences, before = np.exp(np.minimum(log_probs.view(np.float32), 0)), search.num_frames
-            found.append(TokenRow(ids, starts + before, ends + before, confidences))
+        for row, (search, count) in enumerate(zip(searches, lengths, strict=True)):
+            tokens, search.ahead, search.symbols = heads[row]
             search.num_frames += count
+            ids, starts, ends = fields[row, :3, :tokens]
+            found.append(TokenRow(ids, starts, ends, confidences[row, :tokens]))
         return found
 
     def _memory_with(self, searches: Sequence[Remembering]) -> Any:

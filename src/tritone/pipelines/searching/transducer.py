@@ -145,7 +145,8 @@ class RememberingSearch(GreedySearch):
         states, frames = [search._state for search in searches], outputs[HELD_OUT].rows(rows)
         found = searches[0]._device.stateful(states, frames, of_rows(outputs["num_frames"], rows))
         for search, tokens in zip(searches, found, strict=True):
-            search.add(tokens)
+            if tokens:  # of hundreds of streams few have any in a step
+                search.add(tokens)
 
 
 class TransducerBeamSearch(BeamSearch):
