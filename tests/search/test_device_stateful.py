@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from tritone.families.nemo.config import TransducerConfig  # noqa: E402  # needs torch
 from tritone.families.nemo.transducer import Joint, Predictor  # noqa: E402
-from tritone.pipelines.searching.on_device import DeviceTransducer, Remembering  # noqa: E402
+from tritone.pipelines.searching.on_device import DeviceState, DeviceTransducer  # noqa: E402
 from tritone.runtime.torch.held import Held  # noqa: E402
 from tritone.search.device import greedy, stateful  # noqa: E402
 
@@ -116,7 +116,7 @@ def test_a_ragged_batch_is_searched_as_on_the_cpu(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy, "LOOK_AHEAD", look_ahead)
         found = device.stateful(
-            [Remembering(each) for each in options], Held(torch.from_numpy(frames)), LENGTHS, goes_on=False
+            [DeviceState(each) for each in options], Held(torch.from_numpy(frames)), LENGTHS, goes_on=False
         )
     alike(found, expected)
 
@@ -153,7 +153,7 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
             patch.setattr(stateful, name, 1)
         device = DeviceTransducer(network, "cpu")
         for _ in range(2):
-            searches = [Remembering(each) for each in options]
+            searches = [DeviceState(each) for each in options]
             host = [StatefulState(network, blank_penalty=o.blank_penalty, max_symbols=o.max_symbols) for o in options]
             at, found = [0, 0, 0], [[], [], []]
             for counts in chunks:
@@ -184,7 +184,7 @@ def test_rows_of_streams_that_have_ended_are_used_again(monkeypatch: pytest.Monk
     options = ways(4, False, 1)
     seen = set()
     for _ in range(6):  # more streams in all than there are rows
-        searches = [Remembering(each) for each in options]
+        searches = [DeviceState(each) for each in options]
         device.stateful(searches, frames, counts)
         assert len({each.row for each in searches} - {stateful.NOBODY, stateful.FIRST}) == 4
         seen |= {each.row for each in searches}
@@ -192,7 +192,7 @@ def test_rows_of_streams_that_have_ended_are_used_again(monkeypatch: pytest.Monk
 
 
 def test_a_memory_grows_and_keeps_what_it_has() -> None:
-    memory = stateful.Memory([np.arange(3, dtype=np.float32)[None], np.full((1, 2, 4), 7, np.float32)])
+    memory = stateful.StateRows([np.arange(3, dtype=np.float32)[None], np.full((1, 2, 4), 7, np.float32)])
     memory.grow()
     size, first = len(memory.tensors[0]), memory.tensors[0]
     assert size == stateful.MOST_ROWS + 2
@@ -217,7 +217,7 @@ def test_what_is_recorded_uses_the_memory_that_there_is(
     network, options, frames = Lstm(3, 2, durations), ways(5, True, 2), frames_of(3, 5, 30)
     device = DeviceTransducer(network, "cpu")
     record(device._loops, monkeypatch)
-    searches = [Remembering(each) for each in options]
+    searches = [DeviceState(each) for each in options]
     host = [StatefulState(network, blank_penalty=o.blank_penalty, max_symbols=o.max_symbols) for o in options]
     found = 0
     for step, rows in enumerate(([0], [0], [0, 1, 2, 3, 4], [0], [0])):
@@ -225,6 +225,6 @@ def test_what_is_recorded_uses_the_memory_that_there_is(
         new = device.stateful([searches[row] for row in rows], chunk, lengths)
         alike(new, advance_stateful([host[row] for row in rows], chunk, lengths))
         found += len(new[0])
-    assert len(device._memory.tensors[0]) == 8
+    assert len(device._state_rows.tensors[0]) == 8
     assert len(device._loops._recorded) == 2  # what was recorded before is dropped
     assert found > 3

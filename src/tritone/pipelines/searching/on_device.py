@@ -26,10 +26,10 @@ class GreedyTokens(NamedTuple):
     contexts: Array  # (rows, context_size) int64
 
 
-class Remembering:
+class DeviceState:
     """A greedy search whose predictor has a state, as `StatefulState` where the state stays on the device.
 
-    `row`: of the device's memory, which has the state; 0 before the first frames, and in whole utterances for ever.
+    `row`: of the device's `StateRows`, which has the state; 0 before the first frames, and always in whole utterances.
     """
 
     def __init__(self, options: SearchOptions) -> None:
@@ -57,7 +57,7 @@ class DeviceTransducer:
         self._weights = weights
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
-        self._memory: Any = None  # of the predictor's states
+        self._state_rows: Any = None
         self._making = threading.Lock()
 
     def greedy(
@@ -104,7 +104,7 @@ class DeviceTransducer:
 
     def stateful(
         self,
-        searches: Sequence[Remembering],
+        searches: Sequence[DeviceState],
         encoder_out: Any,
         num_frames: npt.NDArray[np.integer[Any]],
         *,
@@ -121,7 +121,7 @@ class DeviceTransducer:
         from tritone.search.device.stateful import FIRST, StatefulLoop
 
         reads = [each.row or FIRST for each in searches]
-        memory = self._memory_with(searches if goes_on else ())
+        state_rows = self._rows_with(searches if goes_on else ())
         shape = _padded(encoder_out.shape)
         lengths = np.clip(num_frames, 0, most_frames := encoder_out.shape[1]).tolist()
         numbers = [
@@ -134,7 +134,7 @@ class DeviceTransducer:
         name = "stateful", most, penalised, ahead
 
         def make() -> Any:
-            network = self._of_stateful(memory)
+            network = self._of_stateful(state_rows)
             return StatefulLoop(**network, max_symbols=most, penalised=penalised, look_ahead=ahead)
 
         small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
@@ -151,23 +151,23 @@ class DeviceTransducer:
             found.append(TokenRow(ids, starts, ends, confidences[row, :tokens]))
         return found
 
-    def _memory_with(self, searches: Sequence[Remembering]) -> Any:
-        """The memory of the predictor's states, in which each of these searches has a row as long as there is one."""
-        from tritone.search.device.stateful import Memory
+    def _rows_with(self, searches: Sequence[DeviceState]) -> Any:
+        """The predictor's states; each of these searches has a row in them, as long as it is there."""
+        from tritone.search.device.stateful import StateRows
 
         with self._making:
-            if self._memory is None:
+            if self._state_rows is None:
                 vector, states = self._network.first
-                memory = Memory([vector, *states], self._place)
-                self._loops.between(memory.grow)
-                self._memory = memory
+                rows = StateRows([vector, *states], self._place)
+                self._loops.between(rows.grow)
+                self._state_rows = rows
             for search in searches:
                 if not search.row:
-                    if not self._memory.free:
-                        self._loops.between(self._memory.grow)
-                    search.row = self._memory.free.popleft()
-                    weakref.finalize(search, self._memory.free.append, search.row).atexit = False
-            return self._memory
+                    if not self._state_rows.free:
+                        self._loops.between(self._state_rows.grow)
+                    search.row = self._state_rows.free.popleft()
+                    weakref.finalize(search, self._state_rows.free.append, search.row).atexit = False
+            return self._state_rows
 
     def modified_beam(
         self,
@@ -215,7 +215,7 @@ class DeviceTransducer:
     def _tokens(self) -> dict[str, Any]:
         return {"blank_id": self._network.blank_id, "unk_id": self._network.unk_id}
 
-    def _of_stateful(self, memory: Any) -> dict[str, Any]:
+    def _of_stateful(self, state_rows: Any) -> dict[str, Any]:
         network = self._network
         inputs, states = tuple(network.predictor_graph.inputs), network.state_names
         step = network.predictor_graph.function(("predictor_out", *(f"next_{name}" for name in states)))
@@ -228,7 +228,7 @@ class DeviceTransducer:
         return {
             "predict": predict,
             "join": lambda frames, vectors: join(frames, vectors)[0],
-            "memory": memory,
+            "rows": state_rows,
             "vocab_size": network.vocab_size,
             "blank_id": network.blank_id,
             "durations": network.durations,

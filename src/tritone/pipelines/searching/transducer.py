@@ -16,7 +16,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceTransducer, Remembering
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
@@ -132,13 +132,13 @@ class StatefulGreedySearch(GreedySearch):
             search.add(tokens)
 
 
-class RememberingSearch(GreedySearch):
+class StatefulDeviceSearch(GreedySearch):
     """The same on a device, which keeps the state of a stream."""
 
     def __init__(self, options: SearchOptions, device: DeviceTransducer) -> None:
         """Start a search."""
         super().__init__(options)
-        self._device, self._state = device, Remembering(options)
+        self._device, self._state = device, DeviceState(options)
 
     @classmethod
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Any], rows: Sequence[int]) -> None:
@@ -295,7 +295,7 @@ class TransducerSearching(Searching):
         for (mode, number), rows in groups.items():
             chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
             if mode == "greedy" and self._stateful is not None:
-                states = [Remembering(each) for each in chosen]
+                states = [DeviceState(each) for each in chosen]
                 new = self._device.stateful(states, frames, num_frames, goes_on=False)
                 hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in new]
             elif mode == "greedy":
@@ -329,7 +329,7 @@ class TransducerSearching(Searching):
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if self._stateful is not None and self._device is not None:
-            return RememberingSearch(options, self._device)
+            return StatefulDeviceSearch(options, self._device)
         if self._stateful is not None:
             return StatefulGreedySearch(options, self._stateful)
         if options.mode == "greedy":

@@ -1,7 +1,7 @@
 """The part of a step of a transducer's search that follows its joiner, as one kernel each: for GPUs, in Triton.
 
 A step in torch operators is some forty small kernels, and launching each takes longer than it computes. These do the
-same in one, a program for each row. `greedy.py` and `modified_beam.py` say what they compute.
+same in one, a program for each row. `greedy.py`, `stateful.py` and `modified_beam.py` say what they compute.
 """
 
 import torch
@@ -239,11 +239,11 @@ def _stateful(
     frame = here + passed
     hit = (passed < ahead) & (frame < end)
     span = tl.where(hit, tl.sum(tl.where(chosen, spans, 0), 0), 0)
-    said = tl.sum(tl.where(chosen, token, 0), 0)
+    spoken = tl.sum(tl.where(chosen, token, 0), 0)
     log_prob = -tl.sum(tl.where(chosen, tl.log(total), 0.0), 0)
     count = tl.load(counts + row)
     into = block + row * 4 * room + count + 1
-    tl.store(into, said, hit)
+    tl.store(into, spoken, hit)
     tl.store(into + room, frame.to(tl.int32), hit)
     tl.store(into + 2 * room, tl.minimum(frame + tl.maximum(span, 1), end).to(tl.int32), hit)
     tl.store(into + 3 * room, log_prob.to(tl.int32, bitcast=True), hit)
@@ -253,7 +253,7 @@ def _stateful(
     tl.store(new_at + row, frame + span + full.to(tl.int64))
     tl.store(new_symbols + row, tl.where(full | (hit & (span > 0)), 0, same))
     tl.store(new_counts + row, count + hit.to(tl.int64))
-    tl.store(tokens + row, tl.where(hit, said.to(tl.int64), idle_id))
+    tl.store(tokens + row, tl.where(hit, spoken.to(tl.int64), idle_id))
     tl.store(hits + row, hit.to(tl.int8))
 
 

@@ -17,7 +17,7 @@ from tritone.search.device import attending, ctc
 from tritone.search.device.choosing import Chooser, Column, Specials, Texts
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
-from tritone.search.device.stateful import FIRST, Memory, StatefulLoop
+from tritone.search.device.stateful import FIRST, StatefulLoop, StateRows
 from tritone.search.device.stateless import StatelessWeights
 
 LOGGER = logging.getLogger(__name__)
@@ -289,7 +289,7 @@ def _greedy_of(loop: Any, steps: int, *inputs: Tensor) -> list[Tensor]:
 
 
 def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Tensor]:
-    """Tokens and where each row is after them, log-probabilities, and what the predictor remembers."""
+    """Tokens and where each row is after them, log-probabilities, and the predictor's states."""
     _, frames, lengths, penalties = _network(device)
     random = torch.Generator().manual_seed(0)
     tables = torch.randn(11, VOCAB + len(durations), generator=random).to(device)
@@ -300,12 +300,12 @@ def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Ten
         after = (3 * stirred + tokens[:, 0] + 1) % len(tables)
         return [tables[after], after]
 
-    memory = Memory([tables[:1].cpu().numpy(), np.zeros(1, np.int64)], device)
-    memory.grow()
+    rows = StateRows([tables[:1].cpu().numpy(), np.zeros(1, np.int64)], device)
+    rows.grow()
     loop = StatefulLoop(
         predict,
         lambda chosen, vectors: chosen + vectors,
-        memory,
+        rows,
         vocab_size=VOCAB,
         blank_id=0,
         durations=durations,
@@ -322,7 +322,7 @@ def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Ten
     (block,) = loop.finish(*state)
     inside = torch.arange(block.shape[2], device=device) <= block[:, :1, 0]
     block = torch.where(inside.unsqueeze(1), block, 0)
-    return [block[:, :3], block[:, 3, 1:].contiguous().view(torch.float32), *memory.tensors]
+    return [block[:, :3], block[:, 3, 1:].contiguous().view(torch.float32), *rows.tensors]
 
 
 def _beam(kernels: Any, device: str) -> list[Tensor]:

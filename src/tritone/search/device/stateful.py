@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tritone.search.device.greedy import LOOK_AHEAD, usable
 
-NOBODY, FIRST = 0, 1  # rows of `Memory` that have no owner: what is written there is lost; what all searches start with
-LEAST_ROWS, MOST_ROWS, USUAL_BYTES = 16, 1024, 2**24  # of a memory at first
+NOBODY, FIRST = 0, 1  # rows that nobody owns: what is written there is lost; how all searches start
+LEAST_ROWS, MOST_ROWS, USUAL_BYTES = 16, 1024, 2**24  # of `StateRows` at first
 
 Join = Callable[[Tensor, Tensor], Tensor]
 Step = Callable[..., Sequence[Tensor]]
@@ -32,12 +32,12 @@ class Number(IntEnum):
     AHEAD = 1  # frames to skip
     SYMBOLS = 2  # tokens of the frame that it is in
     MOST = 3  # tokens that a frame may have
-    READS = 4  # row of the memory that it starts with
-    WRITES = 5  # row of the memory that keeps where it ends
+    READS = 4  # row of `StateRows` that it starts with
+    WRITES = 5  # row of `StateRows` that keeps where it ends
 
 
-class Memory:
-    """What the predictor remembers of searches that go on, in rows of tensors on the device.
+class StateRows:
+    """The predictor's states in searches that go on, in rows of tensors on the device.
 
     `tensors`: (rows, …) each, first the vectors that frames are joined with, then the states. `free`: rows that nobody
     owns; whoever takes one appends it again.
@@ -65,7 +65,7 @@ class StatefulLoop:
     """The search as a loop of steps over its state, tensors of sizes that do not change.
 
     The state: the frame that each row is in, or beyond its end (batch,), tokens found in that frame (batch,), how many
-    tokens there are (batch,), vectors of the last tokens (batch, dim) and what the predictor remembers (batch, …), the
+    tokens there are (batch,), vectors of the last tokens (batch, dim) and the predictor's states (batch, …), the
     block of `finish`, written in place; then what never changes: frames (places, dim), the place of each row's first,
     the numbers of `start`, and blank penalties (batch · look_ahead,).
     """
@@ -74,7 +74,7 @@ class StatefulLoop:
         self,
         predict: Step,
         join: Join,
-        memory: Memory,
+        rows: StateRows,
         *,
         vocab_size: int,
         blank_id: int,
@@ -90,13 +90,13 @@ class StatefulLoop:
         Args:
             predict, join: `step` and `join` of a `StatefulNetwork`, of tensors; the first takes and gives the states
                 one by one.
-            memory: has rows.
+            rows: there are some.
             max_symbols: the most that any row may have tokens of one frame.
             penalised: whether any row has a blank penalty.
             kernels: the module of that name, where its kernels can run, to take fewer of them.
         """
         self._kernels = kernels
-        self._predict, self._join, self._memory = predict, join, memory
+        self._predict, self._join, self._rows = predict, join, rows
         self._vocab_size, self._blank_id = vocab_size, blank_id
         self._max_symbols, self._penalised, self._look_ahead = max_symbols, penalised, look_ahead
         # What rows without a token give the predictor in vain; the blank may have no vector.
@@ -119,7 +119,7 @@ class StatefulLoop:
         room = frames * self._max_symbols + 1
         return [
             *(numbers[:, Number.AHEAD].clone(), numbers[:, Number.SYMBOLS].clone(), torch.zeros_like(reads)),
-            *(each.index_select(0, reads) for each in self._memory.tensors),
+            *(each.index_select(0, reads) for each in self._rows.tensors),
             torch.zeros(batch, 4, 1 + room, dtype=torch.int32, device=numbers.device),
             *(padded, torch.arange(batch, device=numbers.device) * width, numbers),
             penalties.unsqueeze(1).repeat(1, self._look_ahead).reshape(-1),
@@ -127,7 +127,7 @@ class StatefulLoop:
 
     def step(self, *state: Tensor) -> list[Tensor]:
         """Search the next frames of each row; the tokens are written in place."""
-        at, symbols, counts, vectors, *remembered, block, frames, first, numbers, penalties = state
+        at, symbols, counts, vectors, *states, block, frames, first, numbers, penalties = state
         batch, ahead = len(at), self._look_ahead
         first_places = first + torch.minimum(at, numbers[:, Number.FRAMES])
         if self._kernels is not None:
@@ -144,22 +144,24 @@ class StatefulLoop:
             places = (first_places.unsqueeze(1) + self._ahead).reshape(-1)
             repeated = vectors.unsqueeze(1).expand(batch, ahead, -1).reshape(batch * ahead, -1)
             logits = self._join(frames.index_select(0, places), repeated)
-            at, symbols, counts, token, hit = self._heard(logits, at, symbols, counts, block, numbers, penalties)
-        found = self._predict(token.unsqueeze(1), *remembered)
+            at, symbols, counts, token, hit = self._advanced(logits, at, symbols, counts, block, numbers, penalties)
+        found = self._predict(token.unsqueeze(1), *states)
         kept = (
             torch.where(hit.view(-1, *[1] * (old.dim() - 1)), new, old)
-            for new, old in zip(found, (vectors, *remembered), strict=True)
+            for new, old in zip(found, (vectors, *states), strict=True)
         )
         return [at, symbols, counts, *kept, block, frames, first, numbers, penalties]
 
-    def _heard(self, logits: Tensor, at: Tensor, symbols: Tensor, counts: Tensor, block: Tensor, *more: Tensor) -> Any:
+    def _advanced(
+        self, logits: Tensor, at: Tensor, symbols: Tensor, counts: Tensor, block: Tensor, *more: Tensor
+    ) -> Any:
         """What `kernels.stateful_step` gives, by torch's operators."""
         numbers, penalties = more
         batch, ahead = len(at), self._look_ahead
         ends = numbers[:, Number.FRAMES]
         logits = usable(logits, penalties if self._penalised else None, self._blank_id)
-        said = logits[:, : self._vocab_size]
-        best = said.max(1)
+        scores = logits[:, : self._vocab_size]
+        best = scores.max(1)
         speaks = (best.indices != self._blank_id) & (best.values > -torch.inf)
         # By how many frames each goes on; a blank by one at least.
         spans = 1 - speaks.to(torch.int64)
@@ -176,7 +178,7 @@ class StatefulLoop:
         row = torch.arange(batch, device=at.device) * ahead + passed.clamp(max=ahead - 1)
         hit = (passed < ahead) & (frame < ends)  # of those no blank is left
         token, span = best.indices[row], torch.where(hit, spans[row], 0)
-        log_prob = said.index_select(0, row).log_softmax(1).gather(1, token.unsqueeze(1))
+        log_prob = scores.index_select(0, row).log_softmax(1).gather(1, token.unsqueeze(1))
         end = torch.minimum(frame + span.clamp(min=1), ends)
         fields = torch.cat([torch.stack([token, frame, end], 1).to(torch.int32), log_prob.view(torch.int32)], 1)
         # Where there is no token, the next one is written over it.
@@ -192,13 +194,13 @@ class StatefulLoop:
         return (state[-2][:, Number.FRAMES] - state[0]).clamp(min=0).sum()
 
     def finish(self, *state: Tensor) -> list[Tensor]:
-        """Keep what the predictor remembers, and give one block (batch, 4, 1 + tokens) int32.
+        """Keep the predictor's states, and give one block (batch, 4, 1 + tokens) int32.
 
         Its first column is how many tokens there are, frames to skip of those that follow, and tokens of the frame that
         the row is in; each other one a token: id, frame, end, and the bits of its log-probability, float32.
         """
         at, symbols, counts, *kept, block, _, _, numbers, _ = state
-        for rows, values in zip(self._memory.tensors, kept, strict=True):
-            rows.index_copy_(0, numbers[:, Number.WRITES], values)
+        for into, values in zip(self._rows.tensors, kept, strict=True):
+            into.index_copy_(0, numbers[:, Number.WRITES], values)
         block[:, :3, 0] = torch.stack([counts, at - numbers[:, Number.FRAMES], symbols], 1).to(torch.int32)
         return [block]
