@@ -258,6 +258,8 @@ class Replays:
         """Drop all recordings, when none of them is under way: the functions have become others."""
         self._recorded.clear()
         self._seen.clear()
+        # torch refuses to record into memory of which all recordings are gone while a result still holds some of it.
+        self._pool = None
 
     def _record(
         self, key: Any, function: Function, inputs: Sequence[Tensor], types: Sequence[torch.dtype]
