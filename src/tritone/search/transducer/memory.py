@@ -3,8 +3,8 @@
     rows of hypotheses (rows, 1) int64  ->  predictor_out (rows, dim) float32
 
 A stateless predictor's vectors are found by their context, whoever asks (`predictor.py`). Here all tokens so far count,
-so vector and states stay with the hypothesis, as long as it is alive. One that comes back after it was dropped is
-computed once more.
+so vector and states stay with the hypothesis while it is alive, and when it was dropped as long as there is room: it
+may come back a frame later. What comes back too late is computed once more.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.search.transducer.network import Contexts, StatefulNetwork, Vectors
+
+ROWS_EACH = 4  # in the tables, for each hypothesis that a beam may have; the last frame's and the next one's take two
 
 
 class StatefulPredictor:
@@ -35,20 +37,17 @@ class Remembering(Protocol):
     remembered: Sequence[npt.NDArray[Any]]
 
     def remember(self, rows: Sequence[npt.NDArray[Any]]) -> None:
-        """Keep what it needs of its rows (2 * beam, …)."""
+        """Keep what it needs of its rows (ROWS_EACH * beam, …)."""
 
 
 class Memory:
-    """The vectors and states of all hypotheses of a batch, in tables with two rows for each that a beam may have.
-
-    So in each frame the new hypotheses have rows of their own, and those that they come from are still there.
-    """
+    """The vectors and states of all hypotheses of a batch, in tables; each beam has rows of its own."""
 
     def __init__(self, network: StatefulNetwork, beams: Sequence[Remembering]) -> None:
         """Take over what beams remember, one after the other."""
         self._network, self._beams = network, beams
-        ends = np.cumsum([2 * each.beam for each in beams]).tolist()
-        self._rows = [slice(end - 2 * each.beam, end) for each, end in zip(beams, ends, strict=True)]
+        ends = np.cumsum([ROWS_EACH * each.beam for each in beams]).tolist()
+        self._rows = [slice(end - ROWS_EACH * each.beam, end) for each, end in zip(beams, ends, strict=True)]
         self._tables = []
         for parts in zip(*(each.remembered for each in beams), strict=True):
             table = np.empty((ends[-1], *parts[0].shape[1:]), dtype=parts[0].dtype)

@@ -88,18 +88,11 @@ class ModifiedBeam(PrefixTree, TransducerBeam):
         nodes = np.unique(self._alive()["node"])
         numbers = self._states[nodes, 1, 0]
         self.remembered = [each[numbers] for each in rows]
+        self._states[: int(self._record["num_nodes"]), 1, 0] = -1
         self._states[nodes, 1, 0] = np.arange(len(nodes))
 
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
         return *super()._arrays(), *self.remembered
-
-    def _decide(self, before: int) -> None:
-        super()._decide(before)
-        if self.remembered:  # those that were dropped have no rows any more
-            nodes = self._alive()["node"]
-            numbers = self._states[nodes, 1, 0]
-            self._states[: int(self._record["num_nodes"]), 1, 0] = -1
-            self._states[nodes, 1, 0] = numbers
 
     def _distinct(self, alive: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], Any]:
         if not self.cache.durations:

@@ -3,7 +3,7 @@
 Hypotheses are prefixes as `beam/records.py` has them, with one sum over all alignments (`blank`, `score`), one list of
 times (`blank_mark`) and the frame that they go on with (`place`): others than the next one have those after a duration.
 A node's second state is its context: the newest tokens, which the predictor sees; of a predictor with a state it is the
-row of what that said, among the `2 * beam` rows of its search, or -1.
+row of what that said, among the `ROWS_EACH * beam` rows of its search, or -1.
 """
 
 import math
@@ -15,6 +15,7 @@ from tritone.search.beam.pruning import add_child, add_mark, child_slot, tree_at
 from tritone.search.compiled.compiler import compiled, inlined, merged
 from tritone.search.compiled.ranks import LOWEST, float_of
 from tritone.search.scoring.scorer import STATE_SIZE, adds, extend, lent, scorer_at
+from tritone.search.transducer.memory import ROWS_EACH
 from tritone.search.transducer.rows import rows_at
 from tritone.search.transducer.softmax import BLOCK, normalise
 
@@ -48,7 +49,7 @@ def ask(address: Any, frame: Any) -> Any:
     for i in range(len(rows.searches)):
         if frame < rows.num_frames[i]:
             count = _ask(rows, i, frame, first_row, count)
-        first_row += 2 * tree_at(rows.searches[i]).search.beam
+        first_row += ROWS_EACH * tree_at(rows.searches[i]).search.beam
     return count
 
 
@@ -83,7 +84,7 @@ def step(address: Any, frame: Any, logits: Any) -> Any:
     most = np.int64(1)
     for i in range(len(rows.searches)):
         most = max(most, tree_at(rows.searches[i]).search.beam)
-    best, used = np.empty(most, dtype=EXTENSION), np.empty(2 * most, dtype=np.bool_)
+    best, used = np.empty(most, dtype=EXTENSION), np.empty(ROWS_EACH * most, dtype=np.bool_)
     first, count, first_row = np.int64(0), np.int64(0), np.int64(0)
     rows.num_fresh[0] = 0
     for i in range(len(rows.searches)):
@@ -100,7 +101,7 @@ def step(address: Any, frame: Any, logits: Any) -> Any:
             first = last
             if frame + 1 < rows.num_frames[i]:
                 count = _ask(rows, i, frame + 1, first_row, count)
-        first_row += 2 * tree.search.beam
+        first_row += ROWS_EACH * tree.search.beam
     return count
 
 
@@ -269,13 +270,29 @@ def _child(tree: Any, parent: Any, token: Any, rows: Any) -> Any:
 
 @merged
 def _give_rows(tree: Any, num_before: Any, rows: Any, first_row: Any, used: Any) -> None:
-    """Give hypotheses without a row one that none has, for what the predictor says after them."""
+    """Give hypotheses without a row one that none has, for what the predictor says after them.
+
+    Those that were dropped keep theirs while there is room: unlikely tokens come and go frame by frame.
+    """
     search, nodes, states = tree.search, tree.nodes, tree.states
     # The last frame's hypotheses are on the other side now; new ones come from them.
     before, alive = tree.prefixes[1 - search.side][:num_before], tree.prefixes[search.side]
-    used[: 2 * search.beam] = False
-    for rank in range(len(before)):
-        used[states[before[rank].node, 1, 0]] = True
+    used[: ROWS_EACH * search.beam] = False
+    left = ROWS_EACH * search.beam
+    for node in range(search.num_nodes):
+        if states[node, 1, 0] >= 0:
+            used[states[node, 1, 0]] = True
+            left -= 1
+    if left < search.beam:
+        used[: ROWS_EACH * search.beam] = False
+        for rank in range(num_before):
+            used[states[before[rank].node, 1, 0]] = True
+        for rank in range(search.num_prefixes):
+            if states[alive[rank].node, 1, 0] >= 0:
+                used[states[alive[rank].node, 1, 0]] = True
+        for node in range(search.num_nodes):
+            if states[node, 1, 0] >= 0 and not used[states[node, 1, 0]]:
+                states[node, 1, 0] = -1
     free = np.int64(0)
     for rank in range(search.num_prefixes):
         node = alive[rank].node
@@ -289,9 +306,6 @@ def _give_rows(tree: Any, num_before: Any, rows: Any, first_row: Any, used: Any)
         rows.num_fresh[0] += 1
         states[node, 1, 0] = free
         used[free] = True
-    for rank in range(len(before)):
-        if nodes[before[rank].node].rank < 0:
-            states[before[rank].node, 1, 0] = -1
 
 
 @inlined
