@@ -25,6 +25,7 @@ from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
+from tritone.search.transducer.memory import StatefulPredictor
 from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.network import Contexts, Network, StatefulNetwork, States, Vectors
 from tritone.search.transducer.predictor import PredictorCache
@@ -153,9 +154,13 @@ class TransducerBeamSearch(BeamSearch):
     """Beam search of one utterance or stream; those of one batch ask predictor and joiner together."""
 
     def __init__(
-        self, options: SearchOptions, cache: PredictorCache, scorer: "Scorer | None", history: int | None
+        self,
+        options: SearchOptions,
+        cache: PredictorCache | StatefulPredictor,
+        scorer: "Scorer | None",
+        history: int | None,
     ) -> None:
-        """Start a search; `scorer` and `history` as of the beam."""
+        """Start a search; `cache`, `scorer` and `history` as of the beam."""
         common: dict[str, Any] = {
             "beam": options.beam,
             "blank_penalty": options.blank_penalty,
@@ -167,6 +172,7 @@ class TransducerBeamSearch(BeamSearch):
         if options.mode == "modified-beam":
             self._state = ModifiedBeam(cache, **common)
         else:
+            assert isinstance(cache, PredictorCache)  # see `obstacle`
             self._state = FastBeam(
                 cache,
                 **common,
@@ -231,11 +237,11 @@ class TransducerSearching(Searching):
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
         settings = bundle.manifest.transducer
-        if mode in cls.modes and mode != "greedy" and settings is not None and settings.states:
+        if mode == "fast-beam" and settings is not None and settings.states:
             named = "a TDT model" if settings.durations else "a transducer"
             return (
-                f"this is {named} whose predictor has a state (an LSTM), which is searched with greedy alone, not with "
-                f"{mode}"
+                f"this is {named} whose predictor has a state (an LSTM), so no two of its hypotheses go on alike, as "
+                f"{mode} needs; take modified-beam, or greedy"
             )
         return super().obstacle(bundle, mode)
 
@@ -264,6 +270,7 @@ class TransducerSearching(Searching):
         self._max_symbols = described.max_symbols
         self._stateful = cast(StatefulNetwork, network) if described.states else None
         self._cache = PredictorCache(network)
+        self._predictor = self._cache if self._stateful is None else StatefulPredictor(self._stateful)
         on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
         self._device = DeviceTransducer(network, device) if on_gpu else None
         # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
@@ -328,14 +335,14 @@ class TransducerSearching(Searching):
         return on_cpu or not self._is_on_device(options)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        if options.mode != "greedy":
+            kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
+            return kind(options, self._predictor, self._scorer(options), history)
         if self._stateful is not None and self._device is not None:
             return StatefulDeviceSearch(options, self._device)
         if self._stateful is not None:
             return StatefulGreedySearch(options, self._stateful)
-        if options.mode == "greedy":
-            return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
-        kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
-        return kind(options, self._cache, self._scorer(options), history)
+        return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
 
     def warm_up(self) -> None:
         if self._is_on_device(self.options):
