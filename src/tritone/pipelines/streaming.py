@@ -63,8 +63,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             BundleError: the bundle has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
-        least = min(bundle.manifest.features.frame_length, bundle.manifest.encoder.min_samples)
-        super().__init__(bundle, placement=placement, least_samples=least, **sizes)
+        super().__init__(bundle, placement=placement, least_samples=bundle.manifest.features.frame_length, **sizes)
         self.searching = kind_of(bundle).open_searching(bundle, self.runner.graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(self.compile, self.buckets(STEP_ROWS))

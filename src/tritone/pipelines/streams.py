@@ -339,13 +339,14 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
 
     def _is_ready(self, slots: Index, final: Flags) -> Flags:
         waiting = self._waiting.count[slots]
-        is_full: Flags = waiting >= self.geometry.window_samples
+        # A window may be full of what streams begin with before there is a frame.
+        heard: Flags = self._num_samples[slots] >= self._least_samples
+        is_full: Flags = heard & (waiting >= self.geometry.window_samples)
         if not final.any():
             return is_full
         if self._flush is None:
             is_enough = waiting >= self.bundle.manifest.encoder.min_samples
         else:
-            heard = self._num_samples[slots] >= self._least_samples
             is_enough = heard & ~self._is_flushed(slots)
         return is_full | (final & ~self._heard_all[slots] & is_enough)
 

@@ -103,7 +103,8 @@ def _process_bytes(mode: str, config: Any, settings: Settings, bundle: Bundle, m
     streaming = bundle.manifest.streaming
     if mode == "streaming" and streaming is not None:
         chunk, left = streaming.chosen(settings.chunk_size, settings.left_chunks)
-        return memory.process + streaming.state_bytes(chunk * max(0, left)) * (settings.max_streams + config.max_batch_size)
+        each = streaming.state_bytes(chunk * max(0, left))
+        return memory.process + each * (settings.max_streams + config.max_batch_size)
     # More than all threads can do at once a small model never takes, whatever its budget.
     reach = needed_bytes(memory, settings.max_audio_s, min(threads, usable_cpus()))
     return min(settings.memory_of(threads, machine_bytes()) * MB, reach)

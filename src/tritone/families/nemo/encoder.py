@@ -167,7 +167,7 @@ class Convolution(nn.Module):
         self.batch_norm = nn.Identity()
 
     def gated(self, x: Tensor, valid: Tensor) -> Tensor:
-        """What is convolved over time: of (batch, frames, width), and (batch, frames, 1), 1 for valid frames, 0 else."""
+        """What is convolved over time, of (batch, frames, width) and (batch, frames, 1), 1 for valid frames, else 0."""
         # A convolution of kernel 1 is a product per frame, and that needs no transpose.
         return F.glu(F.linear(x, self.pointwise_conv1.weight[:, :, 0], self.pointwise_conv1.bias), dim=-1) * valid
 

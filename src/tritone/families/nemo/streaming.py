@@ -25,13 +25,11 @@ from tritone.families.layers.sinusoids import sinusoids
 from tritone.families.nemo.config import ModelConfig
 from tritone.families.nemo.encoder import ConformerEncoder, ConformerLayer, frame_mask
 
-
 OFFSET = "offset"  # the state that counts a stream's frames
 
 
 def contexts_of_streams(config: ModelConfig) -> dict[int, int]:
-    """The chunk sizes that a model was trained to be streamed with, and past frames of each; that of whole
-    utterances first, if it is among them.
+    """The chunk sizes that a model was trained to be streamed with, and past frames of each, in the config's order.
 
     Raises:
         ExportError: a frame of it needs more than the past and its own chunk; says why.
@@ -49,7 +47,7 @@ def contexts_of_streams(config: ModelConfig) -> dict[int, int]:
     elif encoder.padding != (encoder.kernel - 1, 0):
         reason = f"its convolutions see the future (conv_context_size is {list(encoder.padding)}, not causal)"
     elif config.features.normalize != "none":
-        reason = f"its features are normalised over whole utterances (preprocessor.normalize {config.features.normalize})"
+        reason = f"its features are normalised over whole utterances (normalize {config.features.normalize})"
     if reason:
         raise ExportError(f"this model cannot be streamed: {reason}. Export it without --streaming.")
     return found
