@@ -10,6 +10,7 @@ import torch
 from families.conftest import babble
 from families.nemo_models import balance, pieces_model
 from tritone.families.export.tokens import pieces_of
+from tritone.families.nemo.export import export_nemo
 
 PIECES = 24
 HIDDEN = 12
@@ -103,3 +104,11 @@ def save(folder: Path, kind: str, model: Any, **how: Any) -> Path:
     processor_of(kind).save_pretrained(folder)
     model.save_pretrained(folder, **how)
     return folder
+
+
+def export_streams(folder: Path) -> Path:
+    """A model that is told the language, for whole utterances and for streams."""
+    kind = "nemotron3_5_asr"
+    return export_nemo(
+        archive=save(folder / "m", kind, random_model(kind)), output=folder / "b", streaming=True
+    ).bundle.path

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from families.conftest import babble
 from families.nemo_models import make_model, small_config, write_archive
-from families.parakeet_models import LANGUAGES, features_of, random_model, save
+from families.parakeet_models import LANGUAGES, export_streams, features_of, random_model, save
 from shared import Shared
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError
@@ -55,13 +55,8 @@ def folders(shared: Shared) -> Callable[[str], tuple[Path, Any]]:
 
 
 @pytest.fixture(scope="session")
-def bundle(shared: Shared, folders: Callable[[str], tuple[Path, Any]]) -> Path:
-    """A model that is told the language, for whole utterances and for streams."""
-
-    def make(folder: Path) -> Path:
-        return export_nemo(archive=folders(KINDS[1])[0], output=folder / "b", streaming=True).bundle.path
-
-    return shared("nemotron-streams", make)
+def bundle(shared: Shared) -> Path:
+    return shared("nemotron-streams", export_streams)
 
 
 def causal_config(kind: str = "hybrid", **encoder: Any) -> dict[str, Any]:
