@@ -29,7 +29,7 @@ from tritone.families.nemo.transducer import Joint, Predictor
 
 TRIAL_TOKENS = 3  # of each row, one after the other
 EXAMPLE_SIZES = 6, 11  # chunk and past frames, of no particular size
-MAX_TRIAL_STEPS = 6
+MAX_TRIAL_CHUNKS = 6  # of the past
 
 
 class EncoderOutput(nn.Module):
@@ -193,10 +193,11 @@ class StreamingGraph(ExportableGraph):
         return {**self.output.told(Run([step])).steps[0], **self.zero_states(EXAMPLE_BATCH, left_frames)}
 
     def trials(self) -> Iterator[Run]:
-        """Of each context two streams, one of which ends in its second step, until one has forgotten its start."""
+        """Of each context two streams: one ends in its second step, the other when it has forgotten its start."""
         for chunk_size, left_frames in {(self.chunk_size, self.contexts[self.chunk_size]), *self.contexts.items()}:
             window, shift = self.window_for(chunk_size), self.shift_for(chunk_size)
-            count = min(left_frames // chunk_size, MAX_TRIAL_STEPS) + 2
+            left_chunks = min(left_frames // chunk_size, MAX_TRIAL_CHUNKS)
+            count = left_chunks + 2
             signal = trial_signal(shift * count + window, self.sample_rate)
             signal = torch.cat([torch.zeros(self.lead_samples), signal])
             ends = torch.tensor([shift * count + window // 2, shift + window // 3])
@@ -207,7 +208,7 @@ class StreamingGraph(ExportableGraph):
                 }
                 for start in range(0, shift * count, shift)
             ]
-            yield self.output.told(Run(steps, self.zero_states(2, left_frames)))
+            yield self.output.told(Run(steps, self.zero_states(2, left_chunks * chunk_size)))
 
     def hearing(self, waveform: Waveform) -> Run:
         """A recording as the steps of a stream of the usual chunk size, until it is flushed."""
