@@ -54,7 +54,7 @@ def test_streams_side_by_side_are_answered_as_in_process_with_the_chunk_of_their
 ) -> None:
     jobs = [(name, language, seed) for name in CHUNKS for seed, language in enumerate([*LANGUAGES, ""])]
 
-    def spoken(job: tuple[str, str, int]) -> list[tuple[str, float]]:
+    def transcribed(job: tuple[str, str, int]) -> list[tuple[str, float]]:
         name, language, seed = job
         search = {"language": language} if language else {}
         with client.stream(name, details=True, chunk_ms=70 + 50 * seed, search=search) as stream:
@@ -62,7 +62,7 @@ def test_streams_side_by_side_are_answered_as_in_process_with_the_chunk_of_their
             return [(each.text, round(each.start_s, 3)) for each in stream.finish().tokens]
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        found = list(pool.map(spoken, jobs))
+        found = list(pool.map(transcribed, jobs))
     for name, chunk in CHUNKS.items():
         pipeline = StreamingPipeline(Bundle.open(streams), chunk_size=chunk, capacity=1)
         for tokens, (_, language, seed) in (

@@ -96,27 +96,29 @@ def windows(graph: StreamingGraph, waveforms: Sequence[np.ndarray], chunk: int) 
 
 
 def streamed(
-    graph: StreamingGraph, waveforms: Sequence[np.ndarray], chunk: int, told: Tensor | None = None
+    graph: StreamingGraph, waveforms: Sequence[np.ndarray], chunk: int, language: Tensor | None = None
 ) -> list[Tensor]:
     """What streams that share every call give: of each its frames."""
     states = list(graph.zero_states(len(waveforms), graph.contexts[chunk]).values())
     frames: list[list[Tensor]] = [[] for _ in waveforms]
     for block, counts in windows(graph, waveforms, chunk):
-        found = dict(zip(graph.outputs, graph(block, counts, *([] if told is None else [told]), *states), strict=True))
+        found = dict(
+            zip(graph.outputs, graph(block, counts, *([] if language is None else [language]), *states), strict=True)
+        )
         states = [found[f"next_{name}"] for name in graph.state_shapes]
         for row, count in enumerate(found["num_frames"].tolist()):
             frames[row].append(found[graph.compared[0]][row, : max(0, count)])
     return [torch.cat(each) for each in frames]
 
 
-def whole(model: NemoModel, waveform: np.ndarray, chunk: int, head: Any, told: Tensor | None = None) -> Tensor:
+def whole(model: NemoModel, waveform: np.ndarray, chunk: int, head: Any, language: Tensor | None = None) -> Tensor:
     """What the offline graph of the same context says of an utterance alone."""
     graph = OfflineGraph(model, LogMel(model.config.features), head).eval()
     contexts, encoder = contexts_of_streams(model.config), graph.encoder.config
     graph.encoder.config = replace(encoder, contexts=((contexts[chunk], chunk - 1),))
     try:
         samples = torch.from_numpy(waveform)[None], torch.tensor([len(waveform)])
-        found = dict(zip(graph.outputs, graph(*samples, told), strict=True))
+        found = dict(zip(graph.outputs, graph(*samples, language), strict=True))
     finally:
         graph.encoder.config = encoder
     result: Tensor = found[graph.compared[0]][0, : found["num_frames"][0]]
@@ -184,7 +186,9 @@ def test_each_chunk_has_what_transformers_computes_in_its_own_steps(
     assert worst < ALLOWED, worst
 
 
-def spoken(pipeline: StreamingPipeline, jobs: Sequence[tuple[np.ndarray, SearchOptions, Sequence[int]]]) -> list[Any]:
+def transcribed(
+    pipeline: StreamingPipeline, jobs: Sequence[tuple[np.ndarray, SearchOptions, Sequence[int]]]
+) -> list[Any]:
     """The final transcripts of streams that advance together; of each its audio, options, and where that is cut."""
     slots = [pipeline.open(options) for _, options, _ in jobs]
     pieces = [np.split(waveform, sorted(min(cut, len(waveform)) for cut in cuts)) for waveform, _, cuts in jobs]
@@ -201,7 +205,7 @@ def spoken(pipeline: StreamingPipeline, jobs: Sequence[tuple[np.ndarray, SearchO
     return [finals[slot] for slot in slots]
 
 
-def heard(transcript: Any) -> list[tuple[str, float]]:
+def timed(transcript: Any) -> list[tuple[str, float]]:
     return [(each.text, round(each.start_s, 3)) for each in transcript.tokens]
 
 
@@ -218,8 +222,8 @@ def test_streams_of_any_pieces_have_the_tokens_of_the_whole_utterance_in_their_o
         cuts = data.draw(st.lists(st.integers(0, 24000), max_size=6))
         jobs.append((babble(length, seed=seed), options, cuts))
     expected = offline.recognize([waveform for waveform, _, _ in jobs], [options for _, options, _ in jobs])
-    for found, wanted in zip(spoken(pipeline, jobs), expected, strict=True):
-        assert heard(found) == heard(wanted)
+    for found, wanted in zip(transcribed(pipeline, jobs), expected, strict=True):
+        assert timed(found) == timed(wanted)
 
 
 def pipelines(bundle: Path, opened: dict[Path, Any] = {}) -> tuple[OfflinePipeline, StreamingPipeline]:  # noqa: B006
@@ -240,7 +244,7 @@ def test_the_chunk_is_chosen_where_a_bundle_is_loaded_among_those_it_was_trained
     brief = StreamingPipeline(read, chunk_size=1, capacity=2)
     assert brief.geometry.left_frames == 6
     cuts = ((), (1, 2, 5000), range(160, 24000, 160))
-    found = [heard(spoken(brief, [(waveform, SearchOptions(), each)])[0]) for each in cuts]
+    found = [timed(transcribed(brief, [(waveform, SearchOptions(), each)])[0]) for each in cuts]
     assert found[0] == found[1] == found[2] != []
     assert StreamingPipeline(read, chunk_size=1, left_chunks=2, capacity=1).geometry.left_frames == 2
     for sizes in ({"chunk_size": 2}, {"chunk_size": 1, "left_chunks": 7}, {"left_chunks": -1}):
@@ -262,7 +266,7 @@ def test_memory_knows_what_a_stream_keeps(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"att_context_size": [-1, -1]}, r"contexts \[-1, -1\] of style chunked_limited; needed is one without -1"),
         ({"att_context_style": "regular"}, "of style regular"),
@@ -270,8 +274,8 @@ def test_memory_knows_what_a_stream_keeps(bundle: Path) -> None:
         ({"conv_context_size": None}, r"its convolutions see the future .conv_context_size is \[2, 2\]"),
     ],
 )
-def test_a_model_that_needs_the_future_is_refused_with_the_reason(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ExportError, match=f"cannot be streamed: .*{said}.*without --streaming"):
+def test_a_model_that_needs_the_future_is_refused_with_the_reason(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExportError, match=f"cannot be streamed: .*{reason}.*without --streaming"):
         contexts_of_streams(parse_config(causal_config(**change)))
 
 

@@ -54,7 +54,7 @@ class EncoderOutput(nn.Module):
         """Inputs of such a graph beside waveforms, each a number of a row."""
         return [] if self.prompts is None else ["language"]
 
-    def told(self, run: Run) -> Run:
+    def with_language(self, run: Run) -> Run:
         """A run with languages, all of them in turn, and the usual one for a single row."""
         if (prompts := self.prompts) is None:
             return run
@@ -90,14 +90,14 @@ class OfflineGraph(UtteranceGraph):
         return super().dynamic | {name: {0: "batch"} for name in self.output.inputs}
 
     def example(self) -> dict[str, Tensor]:
-        return dict(self.output.told(Run([super().example()])).steps[0])
+        return dict(self.output.with_language(Run([super().example()])).steps[0])
 
     def trials(self) -> Iterator[Run]:
-        yield from map(self.output.told, super().trials())
+        yield from map(self.output.with_language, super().trials())
 
     def hearing(self, waveform: Waveform) -> Run | None:
         run = super().hearing(waveform)
-        return None if run is None else self.output.told(run)
+        return None if run is None else self.output.with_language(run)
 
     @property
     def min_samples(self) -> int:
@@ -190,7 +190,7 @@ class StreamingGraph(ExportableGraph):
             "waveform": torch.zeros(EXAMPLE_BATCH, samples),
             "num_samples": torch.full((EXAMPLE_BATCH,), samples),
         }
-        return {**self.output.told(Run([step])).steps[0], **self.zero_states(EXAMPLE_BATCH, left_frames)}
+        return {**self.output.with_language(Run([step])).steps[0], **self.zero_states(EXAMPLE_BATCH, left_frames)}
 
     def trials(self) -> Iterator[Run]:
         """Of each context two streams: one ends in its second step, the other when it has forgotten its start."""
@@ -208,7 +208,7 @@ class StreamingGraph(ExportableGraph):
                 }
                 for start in range(0, shift * count, shift)
             ]
-            yield self.output.told(Run(steps, self.zero_states(2, left_chunks * chunk_size)))
+            yield self.output.with_language(Run(steps, self.zero_states(2, left_chunks * chunk_size)))
 
     def hearing(self, waveform: Waveform) -> Run:
         """A recording as the steps of a stream of the usual chunk size, until it is flushed."""
@@ -220,12 +220,12 @@ class StreamingGraph(ExportableGraph):
             block = np.zeros((1, window), np.float32)
             block[0, : len(piece)] = piece
             steps.append({"waveform": torch.from_numpy(block), "num_samples": torch.tensor([len(piece)])})
-        return self.output.told(Run(steps, self.zero_states(1, self.contexts[self.chunk_size])))
+        return self.output.with_language(Run(steps, self.zero_states(1, self.contexts[self.chunk_size])))
 
     def forward(self, waveform: Tensor, num_samples: Tensor, *more: Tensor) -> tuple[Tensor, ...]:
-        told, states = more[: len(self.output.inputs)], more[len(self.output.inputs) :]
+        language, states = more[: len(self.output.inputs)], more[len(self.output.inputs) :]
         encoded, num_frames, *next_states = self.step(*self.front_end.of_window(waveform, num_samples), *states)
-        return (*self.output(encoded, num_frames, *told), *next_states)
+        return (*self.output(encoded, num_frames, *language), *next_states)
 
 
 class PredictorGraph(ExportableGraph):

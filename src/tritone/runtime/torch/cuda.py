@@ -322,7 +322,7 @@ def widening(function: Function, specs: Mapping[str, TensorSpec]) -> Function:
 class _ExactConvolutions:
     """While any thread is inside, float32 convolutions compute in float32.
 
-    cuDNN would use TF32, which keeps 10 bits of a number, unless it is told otherwise; products of matrices do not. The
+    cuDNN would use TF32, which keeps 10 bits of a number, unless asked otherwise; products of matrices do not. The
     setting belongs to the whole process, so it is put back when nobody needs it.
     """
 
