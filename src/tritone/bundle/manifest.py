@@ -246,8 +246,8 @@ class Streaming(_Part):
         if self.trained and not 0 <= left <= self.trained.get(chunk, -1):
             known = ", ".join(f"{size} with up to {most}" for size, most in sorted(self.trained.items()))
             raise BundleError(
-                f"it is for the chunk sizes that the model was trained for, {known} left chunks, but chunk_size {chunk} "
-                f"with left_chunks {left} was asked for; take one of them"
+                f"it is for the chunk sizes that the model was trained for, {known} left chunks, but chunk_size "
+                f"{chunk} with left_chunks {left} was asked for; take one of them"
             )
         return chunk, left
 

@@ -5,9 +5,10 @@
 f is the factor of the subsampling. With a context [left, right] a chunk has right + 1 frames, each of which sees all of
 them and the `left` frames before them, so that frame n is the frame n of the whole utterance. One graph takes chunks of
 any size and as much of the past as it is given, up to what the model was trained for.
-Source of the method: NeMo, nemo/collections/asr/modules/conformer_encoder.py, `cache_aware_stream_step`. Upstream keeps
-the input of each layer's attention; here keys and values are kept, which takes twice the memory and spares the products
-of all of the past in every step. Features that two windows share are computed again, in place of a cache.
+Upstream keeps the input of each layer's attention; here keys and values are kept, which takes twice the memory and
+spares the products of all of the past in every step. Features that two windows share are computed again, in place of a
+cache.
+Source: NeMo, nemo/collections/asr/modules/conformer_encoder.py, `cache_aware_stream_step`.
 """
 
 import copy
