@@ -96,6 +96,13 @@ def test_a_newer_schema_asks_for_an_upgrade_whatever_else_changed(damaged: Path)
             lambda m: m["streaming"]["states"][1].update(shape=["left_frames", "left_frames"]),
             r"states\.1: .*more than one axis left_frames",
         ),
+        (lambda m: m["streaming"].update(trained={4: 0}), r"streaming: .*trained and frame_samples are of a flexible"),
+        (lambda m: m["streaming"].update(frame_samples=9), r"streaming: .*trained and frame_samples are of a flexible"),
+        (
+            lambda m: m["streaming"].update(flexible=True, trained={"5": 0}),
+            r"streaming: .*is not among what the model was trained for",
+        ),
+        (lambda m: m["streaming"]["states"][0].update(name="language"), r"streaming: .*names of their own"),
         (
             lambda m: m["streaming"].update(flexible=True, chunk_size=5),
             r"are \(2720, 2560\), but a flexible graph's follow from the chunk size: \(3360, 3200\)",

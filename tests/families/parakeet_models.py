@@ -12,6 +12,7 @@ from families.conftest import babble
 from families.hf_models import write_json
 from families.nemo_models import balance, pieces_model
 from tritone.families.export.tokens import pieces_of
+from tritone.families.nemo.export import export_nemo
 from tritone.families.nemo.folder import parse_folder, spelled
 from tritone.families.nemo.model import NemoModel
 
@@ -117,6 +118,14 @@ def save(folder: Path, kind: str, model: Any, **how: Any) -> Path:
     processor_of(kind).save_pretrained(folder)
     model.save_pretrained(folder, **how)
     return folder
+
+
+def export_streams(folder: Path) -> Path:
+    """A model that is told the language, for whole utterances and for streams."""
+    kind = "nemotron3_5_asr"
+    return export_nemo(
+        archive=save(folder / "m", kind, random_model(kind)), output=folder / "b", streaming=True
+    ).bundle.path
 
 
 def write(folder: Path, kind: str = "parakeet_tdt") -> Path:

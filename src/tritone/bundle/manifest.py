@@ -23,13 +23,15 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from tritone.errors import BundleError
+
 SCHEMA_VERSION = 1
 """Raised whenever an older Tritone could misread a newer bundle."""
 
 # A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
 MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
-GRAPH_INPUTS = ("waveform", "num_samples")  # names that a state cannot have
+GRAPH_INPUTS = ("waveform", "num_samples", "language")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
 MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
@@ -174,6 +176,8 @@ class Streaming(_Part):
 
     A `flexible` graph takes windows for any chunk size and histories of any length: the numbers here are what it is run
     with unless somebody chooses others, and `left_chunks` may be -1, all of the past. Of any other graph they are part.
+    `frame_samples`: what its window for a single frame reads, None for `Encoder.min_samples`. `trained`: the chunk
+    sizes that it may be run with, and the left chunks of each, which may be fewer; empty if it takes any.
 
     `lead_samples`: zeros before a stream's first sample; the graph makes of them what its features want there.
     `flush_samples`: at the end of a stream, steps go on while their window begins less than this after the end of the
@@ -186,6 +190,8 @@ class Streaming(_Part):
     shift_samples: Positive
     states: tuple[State, ...]
     flexible: bool = False
+    frame_samples: Positive | None = None
+    trained: Annotated[dict[Positive, NonNegative], Field(max_length=64)] = {}
     lead_samples: NonNegative = 0
     flush_samples: NonNegative | None = None
 
@@ -198,16 +204,52 @@ class Streaming(_Part):
             )
         names = [state.name for state in self.states]
         if len(set(names)) < len(names) or set(names) & set(GRAPH_INPUTS):
-            raise ValueError(f"states need names of their own, other than {' and '.join(GRAPH_INPUTS)}; got {names}")
+            raise ValueError(f"states need names of their own, other than {', '.join(GRAPH_INPUTS)}; got {names}")
         histories = [state.name for state in self.states if state.is_history]
         if not self.flexible and (histories or self.left_chunks < 0):
             raise ValueError(
                 f"left_chunks {self.left_chunks} and states with an axis {LEFT_FRAMES} ({histories}): only a flexible "
                 "graph may leave open how much of the past it is given"
             )
+        if not self.flexible and (self.trained or self.frame_samples):
+            raise ValueError("trained and frame_samples are of a flexible graph, which takes more than one chunk size")
+        if self.trained and not 0 <= self.left_chunks <= self.trained.get(self.chunk_size, -1):
+            raise ValueError(
+                f"chunk_size {self.chunk_size} with left_chunks {self.left_chunks} is not among what the model was "
+                f"trained for: {self.trained}"
+            )
         if (size := self.state_bytes(self.chunk_size * max(0, self.left_chunks))) > MAX_STATE_BYTES:
             raise ValueError(f"the states of one stream take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
         return self
+
+    def chosen(self, chunk_size: int | None = None, left_chunks: int | None = None) -> tuple[int, int]:
+        """Chunk size and left chunks to run with, where None leaves one to the bundle.
+
+        Raises:
+            BundleError: the graph is for others alone.
+            ValueError: they are no sizes.
+        """
+        chunk = self.chunk_size if chunk_size is None else chunk_size
+        usual = self.left_chunks if chunk == self.chunk_size else self.trained.get(chunk, self.left_chunks)
+        left = usual if left_chunks is None else left_chunks
+        if chunk < 1 or left < ALL_LEFT:
+            raise ValueError(
+                f"chunk_size must be at least 1 encoder frame and left_chunks at least 0, or {ALL_LEFT} for all of the "
+                f"past; got chunk_size {chunk} and left_chunks {left}"
+            )
+        if not self.flexible and (chunk, left) != (self.chunk_size, self.left_chunks):
+            raise BundleError(
+                f"it was exported for chunk_size {self.chunk_size} and left_chunks {self.left_chunks} alone, "
+                f"but {chunk} and {left} were asked for. Leave them out, or export the model again: then it is made "
+                "for the sizes that the export is given, or leaves them open."
+            )
+        if self.trained and not 0 <= left <= self.trained.get(chunk, -1):
+            known = ", ".join(f"{size} with up to {most}" for size, most in sorted(self.trained.items()))
+            raise BundleError(
+                f"it is for the chunk sizes that the model was trained for, {known} left chunks, but chunk_size "
+                f"{chunk} with left_chunks {left} was asked for; take one of them"
+            )
+        return chunk, left
 
     def state_bytes(self, left_frames: int) -> int:
         """Memory of all states of one stream that sees that many past frames."""
@@ -745,7 +787,8 @@ class Manifest(_Part):
     def step_samples(self, chunk_size: int) -> tuple[int, int]:
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
-        return self.encoder.min_samples + (chunk_size - 1) * frame, chunk_size * frame
+        first = (self.streaming and self.streaming.frame_samples) or self.encoder.min_samples
+        return first + (chunk_size - 1) * frame, chunk_size * frame
 
     @property
     def tokens(self) -> Vocabulary:

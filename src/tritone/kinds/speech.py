@@ -78,7 +78,7 @@ class SpeechKind(Kind):
         window = streaming.window_samples if streaming and not streaming.flexible else None
         features = TensorSpec(FLOAT32, (None, None, manifest.features.num_mel_bins))
         inputs = {**WAVEFORMS, "waveform": TensorSpec(FLOAT32, (None, window))}
-        if role == "encoder" and manifest.encoder.languages:
+        if role in ("encoder", "streaming_encoder") and manifest.encoder.languages:
             inputs["language"] = TensorSpec(INT64, (None,))
         if role == "features":
             return inputs, {"features": features}

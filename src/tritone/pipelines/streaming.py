@@ -4,7 +4,7 @@ steps (slot, samples, final)  ->  partial and final transcripts
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,6 +107,12 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
 
     def _outputs(self, streams: Sequence[_Stream]) -> Sequence[str]:
         return self.searching.outputs(stream.segment.search.options for stream in streams)
+
+    def _numbers(self, streams: Sequence[_Stream]) -> Mapping[str, Sequence[int]]:
+        if not (encoder := self.bundle.manifest.encoder).languages:
+            return {}
+        named = (stream.segment.search.options.language or encoder.language for stream in streams)
+        return {"language": [encoder.languages[each] for each in named]}
 
     def warm_up(self) -> None:
         self.searching.warm_up()

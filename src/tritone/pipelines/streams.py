@@ -228,6 +228,10 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
     def _outputs(self, streams: Sequence[Stream]) -> Sequence[str]:
         """The outputs of the graph that some streams need."""
 
+    def _numbers(self, streams: Sequence[Stream]) -> Mapping[str, Sequence[int]]:
+        """Inputs of a step beside audio and states: a number for each of some streams."""
+        return {}
+
     @abstractmethod
     def _take(self, slots: Index, streams: Sequence[Stream], outputs: Outputs) -> None:
         """Use the outputs of a step of some streams."""
@@ -335,13 +339,14 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
 
     def _is_ready(self, slots: Index, final: Flags) -> Flags:
         waiting = self._waiting.count[slots]
-        is_full: Flags = waiting >= self.geometry.window_samples
+        # A window may be full of what streams begin with before there is a frame.
+        heard: Flags = self._num_samples[slots] >= self._least_samples
+        is_full: Flags = heard & (waiting >= self.geometry.window_samples)
         if not final.any():
             return is_full
         if self._flush is None:
             is_enough = waiting >= self.bundle.manifest.encoder.min_samples
         else:
-            heard = self._num_samples[slots] >= self._least_samples
             is_enough = heard & ~self._is_flushed(slots)
         return is_full | (final & ~self._heard_all[slots] & is_enough)
 
@@ -368,18 +373,20 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
 
         self.runner.run_ahead(
             parts(histories, self.max_batch, self.runner.crew.size, ahead=self._ahead),
-            lambda part: self._filled(slots[part]),
+            lambda part: self._filled(slots[part], streams[part]),
             start,
             lambda part, outputs: self._take(slots[part], streams[part], outputs),
         )
 
-    def _filled(self, slots: Index) -> Filled:
+    def _filled(self, slots: Index, streams: Sequence[Stream]) -> Filled:
         """The next window of each stream."""
         window = self.geometry.window_samples
         kind = PCM if self.runner.graph.widens and self._waiting.are_pcm(slots) else FLOAT
-        inputs = self._slots.room(
-            len(slots), {"waveform": TensorSpec(kind, (window,)), "num_samples": TensorSpec(COUNT, ())}
-        )
+        fed = {"waveform": TensorSpec(kind, (window,)), "num_samples": TensorSpec(COUNT, ())}
+        numbers = self._numbers(streams)
+        inputs = self._slots.room(len(slots), fed | {name: TensorSpec(COUNT, ()) for name in numbers})
+        for name, values in numbers.items():
+            inputs[name][...] = values
         valid = inputs["num_samples"][...] = self._waiting.fill(slots, inputs["waveform"])
         _, used = self._next_moves(slots)
         heard = np.clip(self._num_samples[slots] - self._position[slots], 0, used)

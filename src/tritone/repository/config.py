@@ -157,8 +157,8 @@ class ModelOptions(ModelParameters):
             return self
         suited = {name: value for name, value in asdict(STREAMS_ON_GPU).items() if name in self.left_open}
         if "max_streams" in suited:
-            left_chunks = streaming.left_chunks if self.left_chunks is None else self.left_chunks
-            each = max(1, streaming.state_bytes(streaming.chunk_size * max(0, left_chunks)))
+            chunk, left = streaming.chosen(self.chunk_size, self.left_chunks)
+            each = max(1, streaming.state_bytes(chunk * max(0, left)))
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
         return replace(self, **suited, left_open=())
 

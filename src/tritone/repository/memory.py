@@ -102,8 +102,9 @@ def facts(path: str | Path, names: Container[str]) -> Iterator[str]:
 def _process_bytes(mode: str, config: Any, settings: Settings, bundle: Bundle, memory: Memory, threads: int) -> float:
     streaming = bundle.manifest.streaming
     if mode == "streaming" and streaming is not None:
-        left = streaming.chunk_size * max(0, settings.left_chunks or streaming.left_chunks)
-        return memory.process + streaming.state_bytes(left) * (settings.max_streams + config.max_batch_size)
+        chunk, left = streaming.chosen(settings.chunk_size, settings.left_chunks)
+        each = streaming.state_bytes(chunk * max(0, left))
+        return memory.process + each * (settings.max_streams + config.max_batch_size)
     # More than all threads can do at once a small model never takes, whatever its budget.
     reach = needed_bytes(memory, settings.max_audio_s, min(threads, usable_cpus()))
     return min(settings.memory_of(threads, machine_bytes()) * MB, reach)

@@ -133,13 +133,34 @@ class LogMel(nn.Module):
         if emphasis:
             waveform = torch.cat([waveform[:, :1], waveform[:, 1:] - emphasis * waveform[:, :-1]], dim=1)
         padded = self._mirrored if self.config.edges == "mirrored" else self._with_zeros
-        power = cut_frames(padded(waveform, num_samples), self.frame_length, self.frame_shift) @ self.dft
+        return self._log_energy(padded(waveform, num_samples))
+
+    def _log_energy(self, signal: Tensor) -> Tensor:
+        """Features (batch, frames, bins) of the whole frames of a signal (batch, samples) after pre-emphasis."""
+        power = cut_frames(signal, self.frame_length, self.frame_shift) @ self.dft
         bins = self.mel.shape[0]
         energy = (power[..., :bins].square() + power[..., bins:].square()) @ self.mel
         if not self.config.log:
             return energy
         guard = self.config.log_guard
         return torch.log(energy.clamp(min=guard) if self.config.clamped else energy + guard)
+
+    def of_window(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Features of windows of streams, which have zeros beyond their ends and are not normalised.
+
+        Args:
+            waveform: (batch, samples), which begins one sample before the first frame does; streams begin with so many
+                zeros as the first frame of the first window needs.
+            num_samples: (batch,) int64, those before the end of the stream.
+
+        Returns:
+            (batch, frames, bins), and how many of them (batch,) an utterance that ends there has.
+        """
+        signal = waveform[:, 1:] - self.config.preemphasis * waveform[:, :-1]
+        places = torch.arange(signal.shape[1], device=signal.device)
+        signal = signal.masked_fill(places >= num_samples.unsqueeze(1) - 1, 0.0)
+        frames = torch.clamp(num_samples - 1 - self.lead_samples, min=0) // self.frame_shift
+        return self._log_energy(signal), frames
 
     def _mirrored(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between mirror images: `lead_samples` before it, those after it where each row has its `end`."""

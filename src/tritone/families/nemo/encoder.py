@@ -1,4 +1,4 @@
-"""NeMo's ConformerEncoder, for whole utterances, with upstream's parameter names.
+"""NeMo's ConformerEncoder, for whole utterances, with upstream's parameter names; for streams see streaming.py.
 
     features (batch, frames, bins), lengths (batch,)  ->  encoder frames (batch, T', width), lengths (batch,)
 
@@ -36,7 +36,7 @@ class Subsampling(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.causal = config.causal
+        self.causal, self.factor = config.causal, config.factor
         padding, channels = 0 if config.causal else KERNEL // 2, config.channels
         layers: list[nn.Module] = [nn.Conv2d(1, channels, KERNEL, STRIDE, padding), nn.ReLU()]
         for _ in range(config.halvings - 1):
@@ -62,6 +62,30 @@ class Subsampling(nn.Module):
             x = layer(x)
         return self.out(x.transpose(1, 2).flatten(2)), lengths
 
+    def step(self, x: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
+        """The frames of a window of a stream, by a causal subsampling.
+
+        With a factor f, frame n of a stream is made of the features from f·n - 2·(f - 1) to f·n, and so is a window's.
+        What lies before or after the stream is zero before every convolution, as `forward` has it.
+
+        Args:
+            x: (batch, f·chunk + f - 1, bins) in the type of the weights.
+            begins: (batch,) int64, the number of the window's first frame in the stream.
+            ends: (batch,) how many features of the window are before the stream's end.
+
+        Returns:
+            (batch, chunk, width); the first ends // f frames are those of the stream.
+        """
+        x, rate = x.unsqueeze(1), self.factor
+        for layer in self.conv:
+            if isinstance(layer, nn.Conv2d) and layer.stride == (STRIDE, STRIDE):
+                places = torch.arange(x.shape[2], device=x.device).unsqueeze(0)
+                inside = (places >= (rate * (2 - begins) - 2).unsqueeze(1)) & (places < ends.unsqueeze(1))
+                x = F.pad(x * as_dtype(inside, x.dtype)[:, None, :, None], CAUSAL_PADDING)
+                rate, ends = rate // STRIDE, ends // STRIDE
+            x = layer(x)
+        return self.out(x.transpose(1, 2).flatten(2))
+
 
 class RelativeAttention(nn.Module):
     """Attention with Transformer-XL's relative positions: ((q + u)·k + (q + v)·W p(i - j)) / √d."""
@@ -83,24 +107,31 @@ class RelativeAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
 
-    def forward(self, x: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        """Attend from `x` (batch, frames, width) to itself.
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (batch, heads, frames, size), of (batch, frames, width)."""
+        query, key, value = (self._split(layer(x)) for layer in (self.linear_q, self.linear_k, self.linear_v))
+        return query, key, value
+
+    def place(self, places: Tensor) -> Tensor:
+        """What queries are multiplied with for distances: (1, heads, distances, size) of position vectors."""
+        return self._split(self.linear_pos(places))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, place: Tensor, mask: Tensor) -> Tensor:
+        """Attend from frames to those that end with them; the first three are as of `project`.
 
         Args:
-            places: (1, distances, width), see `ConformerEncoder.places`.
-            mask: (batch, 1 or frames, frames) bool, what may be seen.
+            place: as of `place`, of the distances keys - 1 … -queries.
+            mask: (batch, 1 or queries, keys) bool, what may be seen.
         """
-        query, key, value = (self._split(layer(x)) for layer in (self.linear_q, self.linear_k, self.linear_v))
         query = query * self.size**-0.5
-        place = self._split(self.linear_pos(places))
         content = query + (self.pos_bias_u * self.size**-0.5).unsqueeze(1)
         distance = (query + (self.pos_bias_v * self.size**-0.5).unsqueeze(1)) @ place.transpose(-2, -1)
         if self.fused:
             # Not in blocks of 8 as icefall's: torch.export cannot solve what rounding adds to three halvings.
-            added = torch.where(mask.unsqueeze(1), shifted(distance, x.shape[1]), HIDDEN)
+            added = torch.where(mask.unsqueeze(1), shifted(distance, key.shape[2]), HIDDEN)
             mixed = F.scaled_dot_product_attention(content, key, value, added, scale=1.0)
             return self.linear_out(mixed.transpose(1, 2).flatten(2))
-        scores = content @ key.transpose(-2, -1) + shifted(distance, x.shape[1])
+        scores = content @ key.transpose(-2, -1) + shifted(distance, key.shape[2])
         if self.wide_softmax:
             scores = as_dtype(scores, torch.float32)
         # A finite floor instead of -inf: a row without any key, which only padding can be, must not be NaN.
@@ -135,11 +166,14 @@ class Convolution(nn.Module):
         layer.bias = nn.Parameter(shift.float(), requires_grad=False)
         self.batch_norm = nn.Identity()
 
-    def forward(self, x: Tensor, valid: Tensor) -> Tensor:
-        """(batch, frames, width) and (batch, frames, 1), 1 for frames that are valid and 0 for others."""
+    def gated(self, x: Tensor, valid: Tensor) -> Tensor:
+        """What is convolved over time, of (batch, frames, width) and (batch, frames, 1), 1 for valid frames, else 0."""
         # A convolution of kernel 1 is a product per frame, and that needs no transpose.
-        x = F.glu(F.linear(x, self.pointwise_conv1.weight[:, :, 0], self.pointwise_conv1.bias), dim=-1) * valid
-        x = self.depthwise_conv(F.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
+        return F.glu(F.linear(x, self.pointwise_conv1.weight[:, :, 0], self.pointwise_conv1.bias), dim=-1) * valid
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve what `gated` gives, with as many more frames as the kernel takes: (batch, frames, width)."""
+        x = self.depthwise_conv(x.transpose(1, 2)).transpose(1, 2)
         if isinstance(self.batch_norm, nn.BatchNorm1d):
             x = self.batch_norm(x.transpose(1, 2)).transpose(1, 2)
         else:
@@ -169,9 +203,15 @@ class ConformerLayer(nn.Module):
         self.norm_out = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, places: Tensor, mask: Tensor, valid: Tensor) -> Tensor:
+        """(batch, frames, width); `places` as of `ConformerEncoder.places`, `valid` as of `Convolution.gated`."""
         x = x + 0.5 * self.feed_forward1(self.norm_feed_forward1(x))
-        x = x + self.self_attn(self.norm_self_att(x), places, mask)
-        x = x + self.conv(self.norm_conv(x), valid)
+        attention = self.self_attn
+        x = x + attention(*attention.project(self.norm_self_att(x)), attention.place(places), mask)
+        x = x + self.conv(F.pad(self.conv.gated(self.norm_conv(x), valid), (0, 0, *self.conv.padding)))
+        return self.end(x)
+
+    def end(self, x: Tensor) -> Tensor:
+        """What follows the convolution."""
         x = x + 0.5 * self.feed_forward2(self.norm_feed_forward2(x))
         return self.norm_out(x)
 
@@ -191,10 +231,14 @@ class ConformerEncoder(nn.Module):
         """Of an encoder frame."""
         return self.config.output_dim or self.config.width
 
+    @property
+    def conformer_layers(self) -> list[ConformerLayer]:
+        """The layers, by their type."""
+        return [layer for layer in self.layers if isinstance(layer, ConformerLayer)]
+
     def fold(self) -> None:
         """See `Convolution.fold`."""
-        for layer in self.layers:
-            assert isinstance(layer, ConformerLayer)
+        for layer in self.conformer_layers:
             layer.conv.fold()
 
     def num_frames(self, lengths: Tensor) -> Tensor:

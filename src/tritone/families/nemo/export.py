@@ -1,13 +1,13 @@
 """From NeMo's archive, or a folder of transformers, to a bundle.
 
-FILE.nemo | FOLDER  ->  manifest.json, tokens.txt, and for each runtime and precision the encoder, and of a transducer
-                        predictor and joiner
+FILE.nemo | FOLDER  ->  manifest.json, tokens.txt, and for each runtime and precision the encoder, the streaming
+                        encoder, and of a transducer predictor and joiner
 """
 
 from pathlib import Path
 from typing import Any
 
-from tritone.bundle.manifest import Encoder, Precision, Role, State, Transducer, Vocabulary
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Transducer, Vocabulary
 from tritone.bundle.vocabulary import UNKNOWN
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -18,9 +18,10 @@ from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.log_mel import LogMel, features_of
 from tritone.families.nemo.folder import read_folder
-from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph
+from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph, StreamingGraph
 from tritone.families.nemo.model import read_archive
 from tritone.families.nemo.options import Head, NemoOptions
+from tritone.families.nemo.streaming import OFFSET, contexts_of_streams
 
 START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
@@ -65,10 +66,26 @@ class ExportedNemo(ExportedModel):
             raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
         self.front_end = LogMel(config.features)
         self.sample_rate = config.features.sample_rate
-        self.choices = {"head": self.head}
+        self.contexts, self.chunk_size = self._contexts()
+        self.choices = {"head": self.head, "streaming": options.streaming, "chunk_size": self.chunk_size}
         self.transducer = self._transducer() if self.head == "transducer" else None
         self.silent = frozenset({len(self.tokens) - 1})
         self.notes = tuple(self._notes())
+
+    def _contexts(self) -> tuple[dict[int, int], int | None]:
+        """Chunk sizes of streams with their past frames, and the usual one; none without a streaming encoder."""
+        chosen = self.options.chunk_size
+        if not self.options.streaming:
+            if chosen is not None:
+                raise ExportError("a chunk size is for streams; add --streaming, or leave it out")
+            return {}, None
+        contexts = contexts_of_streams(self.model.config)
+        if chosen is not None and chosen not in contexts:
+            raise ExportError(
+                f"chunk size {chosen}: this model was trained for chunks of {', '.join(map(str, sorted(contexts)))} "
+                "encoder frames; take one of them"
+            )
+        return contexts, next(iter(contexts)) if chosen is None else chosen
 
     def _notes(self) -> list[str]:
         config, notes = self.model.config, []
@@ -79,10 +96,18 @@ class ExportedNemo(ExportedModel):
                 f"the model is told the language of each utterance: option language, {config.prompts.default} if none "
                 f"is given; it knows {len(config.prompts.ids)}"
             )
-        if config.encoder.style == "chunked_limited" or config.encoder.causal:
+        context = f"the context {list(config.encoder.context)} that upstream uses for them"
+        if self.chunk_size is not None:
+            ms = config.encoder.factor * config.features.frame_shift * 1000 / config.features.sample_rate
+            sizes = ", ".join(f"{chunk} ({chunk * ms:g} ms)" for chunk in sorted(self.contexts))
             notes.append(
-                f"the model was trained for streams; the bundle is for whole utterances, with the context "
-                f"{list(config.encoder.context)} that NeMo uses for them"
+                f"streams have chunks of {self.chunk_size} encoder frames unless another size is chosen, of {sizes}; "
+                f"whole utterances have {context}"
+            )
+        elif config.encoder.style == "chunked_limited" or config.encoder.causal:
+            notes.append(
+                f"the model was trained for streams; the bundle is for whole utterances, with {context}. --streaming "
+                "exports a streaming encoder too"
             )
         return notes
 
@@ -90,6 +115,10 @@ class ExportedNemo(ExportedModel):
         model = in_precision(self.model, precision, explicit=explicit)
         offline = OfflineGraph(model, self.front_end, self.head)
         graphs: dict[Role, ExportableGraph] = {"encoder": offline}
+        if self.chunk_size is not None:
+            graphs["streaming_encoder"] = StreamingGraph(
+                model, self.front_end, self.head, self.contexts, self.chunk_size
+            )
         if self.options.stages:
             graphs |= stage_graphs(offline)
         if self.head == "transducer":
@@ -99,7 +128,7 @@ class ExportedNemo(ExportedModel):
         return {role: graph.eval() for role, graph in graphs.items()}
 
     def manifest(self) -> dict[str, Any]:
-        config, offline = self.model.config, self.graphs["encoder"]
+        config, offline, stream = self.model.config, self.graphs["encoder"], self.graphs.get("streaming_encoder")
         assert isinstance(offline, OfflineGraph)
         find = {token: id for id, token in enumerate(self.tokens)}
         return {
@@ -107,7 +136,7 @@ class ExportedNemo(ExportedModel):
             "features": features_of(config.features),
             "encoder": Encoder(
                 subsampling_rate=config.encoder.factor,
-                output_dim=offline.width,
+                output_dim=offline.output.width,
                 min_samples=offline.min_samples,
                 tail_samples=tail_samples(self.options, self.sample_rate),
                 languages={} if config.prompts is None else dict(config.prompts.ids),
@@ -121,6 +150,7 @@ class ExportedNemo(ExportedModel):
                 sos_id=find.get(START),
                 eos_id=find.get(END),
             ),
+            "streaming": _streaming(stream) if isinstance(stream, StreamingGraph) else None,
             "transducer": self.transducer,
         }
 
@@ -136,3 +166,22 @@ class ExportedNemo(ExportedModel):
             durations=settings.durations,
             max_symbols=settings.max_symbols,
         )
+
+
+def _streaming(stream: StreamingGraph) -> Streaming:
+    chunk_size = stream.chunk_size
+    return Streaming(
+        chunk_size=chunk_size,
+        left_chunks=stream.contexts[chunk_size] // chunk_size,
+        window_samples=stream.window_for(chunk_size),
+        shift_samples=stream.shift_for(chunk_size),
+        states=tuple(
+            State(name=name, shape=shape, dtype="int64" if name == OFFSET else "float32")
+            for name, shape in stream.state_shapes.items()
+        ),
+        flexible=True,
+        frame_samples=stream.window_for(1),
+        trained={chunk: past // chunk for chunk, past in stream.contexts.items()},
+        lead_samples=stream.lead_samples,
+        flush_samples=stream.flush_samples,
+    )

@@ -16,3 +16,9 @@ class NemoOptions(RecognizerOptions):
 
     archive: Path  # the command's argument
     head: Head | None = option(None, "transducer (RNNT or TDT) or ctc. Default: the transducer, if the model has one.")
+    streaming: bool = option(False, "Export a streaming encoder too, of a model that was trained for streams.")
+    chunk_size: int | None = option(
+        None,
+        "Encoder frames a streaming step, one of the sizes that the model was trained for; serving may choose another "
+        "of them. Default: that of the model's first context.",
+    )

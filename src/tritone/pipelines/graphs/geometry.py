@@ -63,23 +63,14 @@ class Geometry:
             BundleError: the bundle's graph is for other sizes alone.
             ValueError: a size is no size, or the state of a stream would be too large.
         """
-        chunk = streaming.chunk_size if chunk_size is None else chunk_size
-        left = streaming.left_chunks if left_chunks is None else left_chunks
+        try:
+            chunk, left = streaming.chosen(chunk_size, left_chunks)
+        except BundleError as error:
+            raise BundleError(f"{bundle.path}: {error}") from error
         manifest = bundle.manifest
-        if chunk < 1 or left < ALL_LEFT:
-            raise ValueError(
-                f"chunk_size must be at least 1 encoder frame and left_chunks at least 0, or {ALL_LEFT} for all of the "
-                f"past; got chunk_size {chunk} and left_chunks {left}"
-            )
         if not (max_history_s > 0 and math.isfinite(max_history_s)):
             raise ValueError(f"max_history_s must be more than 0 seconds, got {max_history_s}")
         if not streaming.flexible:
-            if (chunk, left) != (streaming.chunk_size, streaming.left_chunks):
-                raise BundleError(
-                    f"{bundle.path} was exported for chunk_size {streaming.chunk_size} and left_chunks "
-                    f"{streaming.left_chunks} alone, but {chunk} and {left} were asked for. Leave them out, or export "
-                    "the model again: then it is made for the sizes that the export is given, or leaves them open."
-                )
             window, shift = streaming.window_samples, streaming.shift_samples
         else:
             window, shift = manifest.step_samples(chunk)
