@@ -72,6 +72,8 @@ def write_layouts(archive: Path, folder: Path) -> None:
         "pred_hidden": config.hidden,
         "subsampling_factor": model.config.encoder.factor,
         "model_type": "EncDecRNNTBPEModel",
+        # sherpa-onnx takes a model for TDT by its address.
+        "url": f"https://huggingface.co/nvidia/parakeet-{'tdt' if config.durations else 'rnnt'}-random",
         "version": "2",
         "feat_dim": features,
     }
