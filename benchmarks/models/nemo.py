@@ -63,7 +63,7 @@ class Size:
     streaming: tuple[tuple[int, int], ...] = ()
 
 
-LARGE = {"layers": 42, "features": 80, "biases": True}
+LARGE: dict[str, Any] = {"layers": 42, "features": 80, "biases": True}
 SIZES = {
     "parakeet-tdt-0.6b-v2": Size(head="tdt"),
     "parakeet-tdt-0.6b-v3": Size(head="tdt", tokens=8192),
@@ -71,7 +71,7 @@ SIZES = {
     "parakeet-rnnt-1.1b": Size(head="rnnt", **LARGE),
     "nemotron-streaming-0.6b": Size(head="rnnt", streaming=((70, 13), (70, 6), (70, 1), (70, 0))),
 }
-TINY = {"layers": 1, "width": 16, "heads": 2, "features": 20, "channels": 8, "tokens": 60, "hidden": 32}
+TINY: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "features": 20, "channels": 8, "tokens": 60, "hidden": 32}
 
 
 def smaller(size: str) -> Size:

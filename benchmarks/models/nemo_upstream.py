@@ -153,8 +153,8 @@ class _Predictor(nn.Module):
         config = model.predictor.config
         self.embed = model.predictor.embed
         self.lstm = nn.LSTM(config.hidden, config.hidden, config.layers)
-        recurrent = model.predictor.prediction["dec_rnn"]
-        self.lstm.load_state_dict(recurrent.lstm.state_dict())
+        recurrent = model.predictor.prediction["dec_rnn"].state_dict()
+        self.lstm.load_state_dict({name.removeprefix("lstm."): value for name, value in recurrent.items()})
 
     def forward(self, targets: Tensor, target_length: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         found, (hidden, cell) = self.lstm(self.embed(targets).transpose(0, 1), states)
