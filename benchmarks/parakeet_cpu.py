@@ -225,11 +225,11 @@ LSTM layers of 640, joint of 640, TDT durations 0 to 4. The joint network's last
 speech: every token, and every duration, varies equally over frames, and the blank's bias is set by halving until greedy
 search says five word pieces a second, about what English has. The others run graphs with the operators of NeMo's
 export, quantised as sherpa-onnx's script for these models does it; texts differ, since int8 moves random networks, and
-sherpa-onnx, as its script has it, goes on by a frame where the duration is 0. Sides are processes of their own that take turns on the same recordings
-of LibriSpeech, greedy, after a warm-up. The machine was shared, so processor seconds (user and system of a side's whole
-tree of processes, our client among them) say more than the clock; "others %" is how much of the cores foreign processes
-took. Above 1 this project takes less. **The others have onnxruntime's threads spin while they wait for each other,
-which their processor seconds count: what has one thread for each call ("one thread", and the workers of "at once") is
-free of that, and is what to quote.** Written by `python -m benchmarks.parakeet_cpu`."""
+sherpa-onnx, as its script has it, goes on by a frame where the duration is 0. Sides are processes of their own that
+take turns on the same recordings of LibriSpeech, greedy, after a warm-up. The machine was shared, so processor seconds
+(user and system of a side's whole tree of processes, our client among them) say more than the clock; "others %" is how
+much of the cores foreign processes took. Above 1 this project takes less. **The others have onnxruntime's threads spin
+while they wait for each other, which their processor seconds count: what has one thread for each call ("one thread",
+and the workers of "at once") is free of that, and is what to quote.** Written by `python -m benchmarks.parakeet_cpu`."""
 if __name__ == "__main__":
     sys.exit(main())
