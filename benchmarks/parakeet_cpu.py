@@ -230,6 +230,9 @@ take turns on the same recordings of LibriSpeech, greedy, after a warm-up. The m
 (user and system of a side's whole tree of processes, our client among them) say more than the clock; "others %" is how
 much of the cores foreign processes took. Above 1 this project takes less. **The others have onnxruntime's threads spin
 while they wait for each other, which their processor seconds count: what has one thread for each call ("one thread",
-and the workers of "at once") is free of that, and is what to quote.** Written by `python -m benchmarks.parakeet_cpu`."""
+and the workers of "at once") is free of that, and is what to quote.** Written by
+`python -m benchmarks.parakeet_cpu`."""
+
+
 if __name__ == "__main__":
     sys.exit(main())
