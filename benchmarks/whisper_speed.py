@@ -12,9 +12,7 @@ workers; and `memory`, the peak of a process that transcribes the eight in one c
 import argparse
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sides import Side, serve
 from benchmarks.whisper_reference import RATE, recordings
 
 CLIPS = 8
@@ -137,56 +136,16 @@ def serve_side(arguments: argparse.Namespace) -> None:
     """Work whenever a line comes, and say how long that took."""
     clips = [waveform for _, waveform in islice(recordings(arguments.folder), _count(arguments, arguments.case))]
     with SIDES[arguments.side](arguments) as work:
-        for _ in sys.stdin:
-            start = time.perf_counter()
-            texts = work(clips)
-            took = time.perf_counter() - start
-            print(json.dumps({"wall": took, "texts": texts, "peak": _peak_mb(), "version": _version()}), flush=True)
+        serve(lambda: {"texts": work(clips), "version": _version()})
 
 
 def _version() -> str:
     return "" if "faster_whisper" not in sys.modules else version("faster-whisper")
 
 
-def _peak_mb() -> float:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1e3
-
-
-class Side:
-    """A process that has a side's model in memory."""
-
-    def __init__(self, name: str, case: str, python: str, precision: str, beam: int) -> None:
-        own = [each for each in sys.argv[1:]]
-        command = [python, "-m", "benchmarks.whisper_speed", *own, "--side", name, "--case", case]
-        self._process = subprocess.Popen(
-            [*command, "--precision", precision, "--beam", str(beam)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        self.name = name
-
-    def __enter__(self) -> "Side":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def work(self) -> dict[str, Any]:
-        """What it says of a turn, with the processor seconds of it and its children."""
-        from benchmarks.measure import tree_cpu_s
-
-        before = tree_cpu_s(self._process.pid)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print("go", file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with {self._process.wait()}")
-        return {**json.loads(line), "cpu": tree_cpu_s(self._process.pid) - before}
+def _command(name: str, case: str, python: str, precision: str, beam: int) -> list[str]:
+    own = [python, "-m", "benchmarks.whisper_speed", *sys.argv[1:], "--side", name, "--case", case]
+    return [*own, "--precision", precision, "--beam", str(beam)]
 
 
 def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int) -> list[Any]:
@@ -197,7 +156,10 @@ def compare(arguments: argparse.Namespace, case: str, precision: str, beam: int)
     pythons = {ours: sys.executable, **dict.fromkeys(theirs, arguments.python)}
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        sides = [stack.enter_context(Side(name, case, python, precision, beam)) for name, python in pythons.items()]
+        sides = [
+            stack.enter_context(Side(name, _command(name, case, python, precision, beam)))
+            for name, python in pythons.items()
+        ]
         warm = {side.name: side.work() for side in sides}  # memory: the first call is the one that counts
         while case != "memory" and sum(map(is_calm, rows)) < arguments.repeats and len(rows) < 3 * arguments.repeats:
             with Bystanders() as bystanders:

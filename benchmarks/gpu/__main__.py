@@ -33,7 +33,10 @@ from benchmarks.gpu.tasks import Task, TaskError
 from benchmarks.gpu.unpaced import closed_streams
 from benchmarks.measure import ROOT
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
+from tritone.bundle import Bundle
 from tritone.errors import TritoneError
+from tritone.kinds import kind_of
+from tritone.kinds.speech import SpeechKind
 from tritone.loadtest.plans.build_options import parse_option
 from tritone.runtime import obstacle
 
@@ -76,13 +79,21 @@ class Bench:
         return [each for each in found if different[_kind(each)] is each]
 
     def runnable(self, part: str, loads: Iterable[Load]) -> list[Load]:
-        """Those whose runtime can use the device here; of others it is noted why not."""
+        """Those whose runtime can use the device here and whose model can search so; of others it is noted why not."""
         found = list(loads)
-        lacks = {each.runtime: obstacle(each.runtime, self.device) for each in found}
-        for runtime, lack in lacks.items():
+        lacks = {each.served_as: obstacle(each.runtime, self.device) or self._lack(each) for each in found}
+        for name, lack in lacks.items():
             if lack:
-                self.results.note(part, f"{runtime} was not measured: {lack}")
-        return [each for each in found if not lacks[each.runtime]]
+                self.results.note(part, f"{name} was not measured: {lack}")
+        return [each for each in found if not lacks[each.served_as]]
+
+    def _lack(self, load: Load) -> str | None:
+        """Why a model cannot search as a load asks; None if it can, or if there is no model."""
+        if "search" not in load.search or load.model not in self.paths:
+            return None
+        bundle = Bundle.open(self.paths[load.model])
+        kind = kind_of(bundle)
+        return kind.obstacle(bundle, load.search["search"]) if isinstance(kind, SpeechKind) else None
 
     def is_late(self, part: str) -> bool:
         """Whether the time is over; what is left out then is noted."""
@@ -324,7 +335,9 @@ def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
     size = bench.load_of(load)
     if load.streams:
         measure = measured_streams if load.paced else closed_streams
-        return measure(server, load.served_as, size, MODELS[load.model].chunk_ms, bench.seconds, bench.wire)
+        chunk_ms = load.chunk_ms or MODELS[load.model].chunk_ms
+        row = measure(server, load.served_as, size, chunk_ms, bench.seconds, bench.wire)
+        return {**row, "chunk_ms": chunk_ms}
     audio = bench.audio_of(load)
     return measured(server, load.served_as, size, audio, bench.seconds, bench.wire, batch_size=load.utterances)
 

@@ -6,7 +6,7 @@ They say about 25 to 40 words in ten seconds of speech, as people do.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from tritone.bundle.manifest import Precision
 
 TOKEN_RATE = 5  # word pieces a second of speech
 
-Family = Literal["wenet", "icefall", "jasper", "speaker"]
+Family = Literal["wenet", "icefall", "jasper", "speaker", "nemo"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,8 @@ class Model:
     @property
     def kind(self) -> str:
         """What `tritone` calls models like it."""
+        if self.family == "nemo" and "ctc" not in self.size["size"]:
+            return "transducer"
         return {"icefall": "transducer", "speaker": "embedding"}.get(self.family, "ctc")
 
     def path(self, folder: Path, smoke: bool) -> Path:
@@ -67,11 +69,29 @@ class Model:
             from benchmarks.models import jasper
 
             jasper.random_bundle(size["blocks"], path, **options)
+        elif self.family == "nemo":
+            from benchmarks.models import nemo
+
+            chosen = nemo.smaller(size["size"]) if smoke else size["size"]
+            nemo.random_bundle(chosen, path, token_rate=TOKEN_RATE, **self._streaming_option(), **options)
         else:
             from benchmarks.models import speaker
 
             speaker.random_bundle(size["size"], path, **options)
         return path
+
+    def _streaming_option(self) -> dict[str, bool]:
+        """The option of `tritone export nemo` for streams, where the model is for them."""
+        from tritone.families.nemo.options import NemoOptions
+
+        if not self.streaming:
+            return {}
+        if "streaming" not in {each.name for each in fields(NemoOptions)}:
+            raise RuntimeError(
+                f"{self.name} is for streams, but `tritone export nemo` of this version has no option --streaming: "
+                "measure another part, or with a version that has it"
+            )
+        return {"streaming": True}
 
 
 def _wenet(name: str, title: str, streaming: bool, **size: int) -> Model:
@@ -115,6 +135,18 @@ def _speaker(name: str, title: str, size: str) -> Model:
     )
 
 
+def _nemo(name: str, title: str, size: str, streaming: bool = False, chunk_ms: float = 0.0) -> Model:
+    return Model(
+        name=name,
+        title=title,
+        family="nemo",
+        size={"size": size},
+        tiny={},
+        streaming=streaming,
+        chunk_ms=chunk_ms,
+    )
+
+
 MODELS = {
     each.name: each
     for each in (
@@ -136,5 +168,9 @@ MODELS = {
         ),
         _speaker("resnet34", "ResNet34", "resnet34"),
         _speaker("ecapa", "ECAPA-TDNN c512", "ecapa_c512"),
+        _nemo("parakeet-0.6b", "Parakeet TDT 0.6B, 24 x 1024", "parakeet-tdt-0.6b-v2"),
+        _nemo("parakeet-ctc-1.1b", "Parakeet CTC 1.1B, 42 x 1024", "parakeet-ctc-1.1b"),
+        _nemo("parakeet-rnnt-1.1b", "Parakeet RNNT 1.1B, 42 x 1024", "parakeet-rnnt-1.1b"),
+        _nemo("nemotron-0.6b", "Nemotron streaming 0.6B, 24 x 1024", "nemotron-streaming-0.6b", True, 1120.0),
     )
 }

@@ -9,8 +9,6 @@ from benchmarks.gpu.bundles import MODELS
 Row = Mapping[str, Any]
 Content = Mapping[str, Mapping[str, Any]]
 
-SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
-
 
 class Found:
     """All rows of a run, and the figures that are made of several of them."""
@@ -57,6 +55,12 @@ class Found:
 def plain(value: Any) -> Any:
     """A field as it is compared: of a search its name."""
     return value.get("search", "") if isinstance(value, dict) else value
+
+
+def search_words(search: Mapping[str, Any]) -> str:
+    """What pages call a search: its name, and how many hypotheses it keeps."""
+    name = str(search.get("search", "greedy")).replace("-", " ")
+    return f"{name} {search['beam']}" if "beam" in search else name
 
 
 def seconds_of(audio: str) -> float:

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.gpu.__main__ import OUTPUT
 from benchmarks.gpu.audio import LIBRISPEECH
-from benchmarks.gpu.found import SEARCHES, Found, Row, plain, title_of
-from benchmarks.gpu.plan import PARTS, WIRES
+from benchmarks.gpu.found import Found, Row, search_words, title_of
+from benchmarks.gpu.plan import IN_TIME, PARTS, WIRES
 from benchmarks.gpu.published_pages import published_jasper, published_streams, published_wenet
 from benchmarks.speaker import UPSTREAM
 from tritone.loadtest.plans.build_options import in_words, text_of
@@ -26,7 +26,6 @@ from tritone.report.table import Column, Table
 CHUNK_BAR_MS = 150.0
 STEP_BAR_MS = 12.0
 DETAILS = {False: "text alone", True: "words and times"}
-IN_TIME = 0.99
 IN_FLIGHT = 512  # requests, at most, of figures that ask for it
 PAGES = {"ctc": "wenet"}  # of parts whose names differ
 CALLERS = {1: "one batch after the other", 2: "two batches at once"}
@@ -71,13 +70,13 @@ def write_pages(folder: Path) -> list[Path]:
             continue
         path = folder / f"{name}.md"
         parts = [part] if part else list(content)
-        text = "\n\n".join([make(found, folder).strip(), *_endings(found, parts, summary=not part)])
+        text = "\n\n".join([make(found, folder).strip(), *endings(found, parts, summary=not part)])
         path.write_text(text + "\n", encoding="utf-8")
         written.append(path)
     return written
 
 
-def _endings(found: Found, parts: Iterable[str], *, summary: bool) -> list[str]:
+def endings(found: Found, parts: Iterable[str], *, summary: bool) -> list[str]:
     """What every page ends with: what was left out, remarks of the load test, and the conditions."""
     notes = [note for part in parts for note in found.content.get(part, {}).get("notes", [])]
     lines = [f"* {_one_line(note)}" for note in dict.fromkeys(notes)]
@@ -295,7 +294,7 @@ def _listed(values: Sequence[float]) -> str:
 # --- The parts ------------------------------------------------------------------------------------------------------
 
 
-def _ceilings(found: Found, part: str) -> str:
+def ceilings_table(found: Found, part: str) -> str:
     rows = [
         {
             **row,
@@ -319,10 +318,10 @@ def _ceilings(found: Found, part: str) -> str:
     return Table("The compiled network alone", columns, rows).without_empty().to_markdown() if rows else ""
 
 
-def _pipelines(found: Found, part: str) -> str:
+def pipelines_table(found: Found, part: str) -> str:
     rows = []
     for row in found.rows(part, "in process"):
-        made = dict(row) | {"title": title_of(row["model"]), "search": SEARCHES[plain(row["search"])]}
+        made = dict(row) | {"title": title_of(row["model"]), "search": search_words(row["search"])}
         if "streams" in row:
             made["answers"] = DETAILS[row.get("details", True)]
         if "seconds" in row:
@@ -352,7 +351,7 @@ def _pipelines(found: Found, part: str) -> str:
     return Table("The pipeline in process", columns, rows).without_empty().to_markdown() if rows else ""
 
 
-def _loads(found: Found, part: str) -> str:
+def loads_table(found: Found, part: str) -> str:
     rows = []
     for row in found.rows(part, "served"):
         network = found.network_of(part, row)
@@ -360,7 +359,7 @@ def _loads(found: Found, part: str) -> str:
             dict(row)
             | {
                 "title": title_of(row["of"]),
-                "search": SEARCHES[plain(row["search"])],
+                "search": search_words(row["search"]),
                 "failed": sum(row["errors"].values()),
                 "ratio": row["utterances_s"] / network if network else None,
                 "settings": _settings(row),
@@ -399,7 +398,7 @@ def _page_of(part: str, remarks: str = "", *, plotted: bool = True) -> Callable[
     """The function that makes a part's page: its tables, a plot, and remarks."""
 
     def page(found: Found, folder: Path) -> str:
-        tables = [_ceilings(found, part), _pipelines(found, part), _loads(found, part)]
+        tables = [ceilings_table(found, part), pipelines_table(found, part), loads_table(found, part)]
         plot = _plotted(found, part, folder) if plotted else ""
         return "\n\n".join(each.strip() for each in (f"# {PARTS[part].title}", *tables, plot, remarks) if each)
 
@@ -411,7 +410,7 @@ def _plotted(found: Found, part: str, folder: Path) -> str:
     lines: dict[str, list[Row]] = {}
     for row in found.rows(part, "served"):
         if row["p50_ms"] and not row.get("streams"):
-            words = f"{title_of(row['of'])} {row['precision']}, {SEARCHES[plain(row['search'])]}, {row['audio']} s"
+            words = f"{title_of(row['of'])} {row['precision']}, {search_words(row['search'])}, {row['audio']} s"
             lines.setdefault(words, []).append(row)
     if not lines:
         return ""
@@ -464,7 +463,13 @@ def _streams_page(found: Found, folder: Path) -> str:
         Column("generator_cores", "generator (cores)", digits=2),
     ]
     served = Table("Served, chunks of 640 ms in real time", columns, rows).without_empty().to_markdown() if rows else ""
-    parts = [f"# {PARTS['streams'].title}", _ceilings(found, "streams"), _pipelines(found, "streams"), served, WENET]
+    parts = [
+        f"# {PARTS['streams'].title}",
+        ceilings_table(found, "streams"),
+        pipelines_table(found, "streams"),
+        served,
+        WENET,
+    ]
     return "\n\n".join(each.strip() for each in parts if each)
 
 

@@ -11,6 +11,7 @@ from benchmarks.gpu.audio import LIBRISPEECH
 from tritone.bundle.manifest import Precision, Role
 
 PLAIN = ""  # the name of the plain conformer among models
+IN_TIME = 0.99  # share of a stream's chunks that must be answered before the next ones come
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class Load(Planned):
     """So many requests in flight, or streams, for a model of the part's server.
 
     `utterances`: in a request. `build`: options of `tritone build`. `mps`: on a server with CUDA's Multi-Process
-    Service. `paced`: streams in real time; others send a chunk as soon as the one before is answered.
+    Service. `paced`: streams in real time; others send a chunk as soon as the one before is answered. `chunk_ms`: of
+    streams, where it is not the model's own.
     """
 
     load: int
@@ -58,6 +60,7 @@ class Load(Planned):
     search: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = False
     paced: bool = True
+    chunk_ms: float = 0.0
     mps: bool = False
     build: Mapping[str, Any] = field(default_factory=dict)
 
@@ -123,6 +126,13 @@ MORE = {"max_batch_size": 256, "instances": 4}
 MOST = {"max_batch_size": 512, "instances": 3}
 WAITING = {"queue_delay_ms": 1.0}  # for others to share a batch with
 FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are compiled for full batches alone
+
+# Parakeet's, whose compiler takes longer for each size.
+MIXED_PARAKEET = "128x5.36,64x10,48x15.68,24x25.92,16x35.04"
+BEAM_6 = {"search": "modified-beam", "beam": 6}
+FRAME_MS = 80.0
+# Chunks in frames of 80 ms, and how many streams: those that NVIDIA names for one H100, and more.
+NEMOTRON = {1: (240, 1000, 2000), 7: (1000, 2400, 4000), 14: (2400, 5000, 8000)}
 
 # Of the tables that the source documents print (`benchmarks.gpu.published`).
 ONLINE = {"left_chunks": 5, "max_batch_size": 128}
@@ -393,6 +403,57 @@ PARTS: dict[str, Part] = {
                 for load in DYNAMIC_LOADS
                 if (build is DYNAMIC or load not in (1, 4))  # those are above
             ),
+        ),
+    ),
+    "published-parakeet": Part(
+        title="Parakeet TDT 0.6B, whole utterances",
+        compiled=(Compiled(model="parakeet-0.6b", sizes=f"1x10,{MIXED_PARAKEET}"),),
+        ceilings=(Ceiling(model="parakeet-0.6b", rows=64, seconds=10),),
+        pipelines=(
+            Pipeline(model="parakeet-0.6b", shapes=((64, 10.0),)),
+            Pipeline(model="parakeet-0.6b", shapes=((64, 10.0),), search=BEAM_6),
+        ),
+        loads=(
+            *(Load(model="parakeet-0.6b", load=load, mps=mps) for mps in (False, True) for load in (256, 512)),
+            Load(model="parakeet-0.6b", load=1),
+            *(
+                Load(model="parakeet-0.6b", load=load, audio=LIBRISPEECH, build=MANY, mps=mps)
+                for mps in (False, True)
+                for load in (512, 1024)
+            ),
+            Load(model="parakeet-0.6b", load=512, search=BEAM_6),
+            Load(model="parakeet-0.6b", load=512, audio=LIBRISPEECH, search=BEAM_6, build=MANY, full=True),
+        ),
+    ),
+    "published-parakeet-large": Part(
+        title="Parakeet 1.1B, CTC and RNNT, whole utterances",
+        compiled=tuple(
+            Compiled(model=model, sizes="64x10,48x15.68,16x35.04")
+            for model in ("parakeet-ctc-1.1b", "parakeet-rnnt-1.1b")
+        ),
+        ceilings=(Ceiling(model="parakeet-rnnt-1.1b", rows=64, seconds=10),),
+        loads=tuple(
+            Load(model=model, load=load, audio=audio, build=build, full=load == 256)
+            for model in ("parakeet-ctc-1.1b", "parakeet-rnnt-1.1b")
+            for audio, build, loads in (("10", {}, (256, 512)), (LIBRISPEECH, MANY, (512,)))
+            for load in loads
+        ),
+    ),
+    "published-nemotron": Part(
+        title="Nemotron's cache-aware streams, 0.6B",
+        compiled=(Compiled(model="nemotron-0.6b", steps=256),),
+        ceilings=(Ceiling(model="nemotron-0.6b", rows=256, role="streaming_encoder"),),
+        loads=tuple(
+            Load(
+                model="nemotron-0.6b",
+                load=streams,
+                streams=True,
+                chunk_ms=frames * FRAME_MS,
+                build={"chunk_size": frames},
+                full=streams == NEMOTRON[frames][-1],
+            )
+            for frames in NEMOTRON
+            for streams in NEMOTRON[frames]
         ),
     ),
 }

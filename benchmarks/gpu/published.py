@@ -1,4 +1,5 @@
-"""What the source documents print, all of one T4: WeNet's runtime, Jasper on TensorRT Inference Server.
+"""What others print: of one T4 the source documents, WeNet's runtime and Jasper on TensorRT Inference Server; of newer
+GPUs Parakeet and Nemotron, each figure with its source.
 
 sherpa's document names such a table of a transducer of 80 M parameters, in float32 at 5, 8 and 10 s, and left it empty.
 """
@@ -64,3 +65,29 @@ JASPER: list[Row] = [
 ]
 
 RUNTIMES = {"tensorrt": "TensorRT", "torchscript": "TorchScript", "onnxruntime": "ONNX Runtime"}  # of NVIDIA's document
+
+CARD = "https://huggingface.co/nvidia/parakeet-tdt-0.6b-v2"
+FAST = "https://pypi.org/project/fast-gpu-asr"
+LEADERBOARD = "seven English sets of the Open ASR Leaderboard"
+# what, system, GPU ("" where the source names none), conditions, seconds of audio a second, source
+_PARAKEET = (
+    ("0.6B TDT v2", "NeMo", "", "Open ASR Leaderboard, batches of 128; card of 2025-04-15", 3386.0, CARD),
+    ("0.6B TDT v3", "fast-gpu-asr 0.2", "A100", f"{LEADERBOARD}, fp16, beam 6, batches of 256", 6482.0, FAST),
+    ("0.6B TDT v3", "fast-gpu-asr 0.2", "H200", f"{LEADERBOARD}, fp16, beam 6, batches of 256", 12352.7, FAST),
+    ("0.6B TDT v3", "fast-gpu-asr 0.2", "B300", f"{LEADERBOARD}, fp16, beam 6, batches of 256", 19398.7, FAST),
+    ("0.6B TDT v3", "fast-gpu-asr 0.2", "H200", f"{LEADERBOARD}, fp16, beam 6, one by one", 593.6, FAST),
+)
+REPORTED = "https://nicnonac.com/resources/nemotron-asr-nvidia-streaming-speech"
+# what, system, GPU, milliseconds of a chunk, streams at once, source
+_NEMOTRON = (
+    ("Nemotron 3.5 ASR 0.6B, cache-aware", "NVIDIA, as reported by others", "H100", 80, 240, REPORTED),
+    ("Nemotron 3.5 ASR 0.6B, cache-aware", "NVIDIA, as reported by others", "H100", 1120, 2400, REPORTED),
+    ("Parakeet RNNT 1.1B, buffered", "NVIDIA, as reported by others", "H100", 80, 14, REPORTED),
+    ("Parakeet RNNT 1.1B, buffered", "NVIDIA, as reported by others", "H100", 1120, 400, REPORTED),
+)
+PARAKEET: list[Row] = [
+    dict(zip(("what", "system", "gpu", "conditions", "rtfx", "source"), row, strict=True)) for row in _PARAKEET
+]
+NEMOTRON: list[Row] = [
+    dict(zip(("what", "system", "gpu", "chunk_ms", "streams", "source"), row, strict=True)) for row in _NEMOTRON
+]

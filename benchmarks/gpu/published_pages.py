@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import published
-from benchmarks.gpu.found import SEARCHES, Found, Row, plain, title_of
+from benchmarks.gpu.found import Found, Row, plain, search_words, title_of
 from benchmarks.gpu.plan import PARTS
 from tritone.report.table import Column, Table
 
@@ -18,7 +18,7 @@ def _beside(
     rows = []
     for row in found.rows(part, "served", **fields):
         known = theirs.get(tuple(plain(row[key]) for key in keys), {})
-        made = dict(row) | {"title": title_of(row["of"]), "search": SEARCHES[plain(row["search"])]}
+        made = dict(row) | {"title": title_of(row["of"]), "search": search_words(row["search"])}
         rows.append(made | {"failed": sum(row["errors"].values())} | {f"t4_{key}": known[key] for key in known})
     return rows
 
@@ -78,7 +78,7 @@ def published_streams(found: Found, folder: Path) -> str:
         f"on one T4. Here: random weights of that size, torch in bf16, {_compiled(found, part)}. A stream sends a "
         "chunk of its 10 s as soon as the one before is answered, as there; below, in real time."
     )
-    in_time = [dict(row) | {"search": SEARCHES[plain(row["search"])]} for row in found.rows(part, "served")]
+    in_time = [dict(row) | {"search": search_words(row["search"])} for row in found.rows(part, "served")]
     paced = [row for row in in_time if row.get("paced", True)]
     more = [
         Column("search", "search"),

@@ -10,9 +10,11 @@ from benchmarks.gpu.audio import LIBRISPEECH, librispeech_lengths, workload
 from benchmarks.gpu.bundles import MODELS
 from benchmarks.gpu.found import Found
 from benchmarks.gpu.page import write_pages
-from benchmarks.gpu.plan import PARTS, PLAIN
+from benchmarks.gpu.parakeet_page import parakeet_page
+from benchmarks.gpu.plan import BEAM_6, PARTS, PLAIN
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.tasks import Task, TaskError
+from benchmarks.models import nemo
 from benchmarks.models.wenet import ModelSize, random_bundle
 
 import tritone
@@ -130,3 +132,28 @@ def test_pages_have_the_published_figures_beside_ours(tmp_path: Path) -> None:
     assert "| rescoring | 100 | 585 | 7000 | 172 | 20.0 |" in pages["published-streams"]
     assert "| 7 | 8 | 3000.0 | 106.7 | 80.0 | 53.3 |" in pages["published-jasper"]
     assert "| 7 | 8 | 90.00 | 80.72 | 106.86 | 151.61 |" in pages["published-jasper"]
+
+
+def test_what_was_not_measured_of_parakeet_stands_beside_what_others_print(tmp_path: Path) -> None:
+    empty = parakeet_page(tmp_path)
+    assert "| 0.6B TDT v3 | fast-gpu-asr 0.2 | H200 |" in empty
+    assert "| Parakeet RNNT 1.1B, 42 x 1024 | Tritone, served |  | 10 s, bf16, greedy | not run yet |" in empty
+    results = Results(tmp_path, "python -m benchmarks.gpu")
+    results.add("published-parakeet", {**SERVED, "of": "parakeet-0.6b", "rtfx": 9000.0})
+    results.add("published-parakeet", {**SERVED, "of": "parakeet-0.6b", "rtfx": 4000.0, "search": dict(BEAM_6)})
+    stream = {**SERVED, "of": "nemotron-0.6b", "streams": 1000, "chunk_ms": 560.0, "in_time": 0.995}
+    results.add("published-nemotron", stream)
+    results.add("published-nemotron", {**stream, "streams": 2400, "in_time": 0.6})
+    page = parakeet_page(tmp_path)
+    assert "| 10 s, bf16, greedy | 9,000 |" in page
+    assert "| 10 s, bf16, modified beam 6 | 4,000 |" in page
+    assert "| Nemotron streaming 0.6B, 24 x 1024 | Tritone, served |  | 560 | 1,000 |" in page
+    assert "| Nemotron streaming 0.6B, 24 x 1024 | Tritone, served |  | 80 | not run yet |" in page
+
+
+@pytest.mark.parametrize("size", ["parakeet-tdt-0.6b-v2", "parakeet-ctc-1.1b"])
+def test_a_random_parakeet_says_as_many_pieces_as_people(tmp_path: Path, size: str) -> None:
+    bundle = nemo.random_bundle(nemo.smaller(size), tmp_path / "bundle", checked=False)
+    tape, rng = Tape.shipped(16000), np.random.default_rng(5)
+    found = tritone.load(bundle.path).transcribe([tape.cut(160_000, rng) for _ in range(4)])
+    assert 15 <= np.mean([len(each.get().tokens) for each in found]) <= 110

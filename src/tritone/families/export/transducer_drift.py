@@ -40,6 +40,7 @@ class TransducerDrift:
         self.offline, self.predictor, self.joiner = offline, predictor, joiner
         self.start, self.silent, self.vocab_size = tuple(start), silent, vocab_size
         self._paths: dict[bytes, tuple[dict[str, Tensor], Tensor]] = {}
+        self._encoded: dict[bytes, Tensor] = {}
 
     @torch.no_grad()
     def __call__(self, graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
@@ -61,9 +62,7 @@ class TransducerDrift:
     def _of_part(
         self, graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]
     ) -> Iterator[tuple[Array, Array]]:
-        for run in filter(None, map(self.offline.hearing, recordings)):
-            encoded, num_frames, *_ = self.offline(*run.steps[0].values())
-            frames = encoded[0, : int(num_frames)]
+        for frames in [each for each in map(self._frames, recordings) if each is not None]:
             fed, predicted = self._greedy(frames)
             expected = self._distribution(frames, predicted)
             if "predictor_out" in graph.compared:
@@ -73,6 +72,17 @@ class TransducerDrift:
                 feed = {"encoder_out": frames.numpy(), "predictor_out": predicted.numpy()}
                 [logits] = opened(feed, graph.outputs)
                 yield expected, torch.log_softmax(torch.from_numpy(logits[:, : self.vocab_size]), dim=1).numpy()
+
+    def _frames(self, recording: Waveform) -> Tensor | None:
+        """The frames (frames, dim) of a recording, None if it is too short.
+
+        Encoded once: of a large model the encoder is nearly all that measuring predictor and joiner costs.
+        """
+        key = sha256(recording.tobytes()).digest()
+        if key not in self._encoded and (run := self.offline.hearing(recording)) is not None:
+            encoded, num_frames, *_ = self.offline(*run.steps[0].values())
+            self._encoded[key] = encoded[0, : int(num_frames)]
+        return self._encoded.get(key)
 
     def _distribution(self, frames: Tensor, predicted: Tensor) -> Array:
         found: Array = torch.log_softmax(self.joiner(frames, predicted)[0][:, : self.vocab_size], dim=1).numpy()
