@@ -38,6 +38,7 @@ MORE = {  # options of `whisper_speed`
 }
 CASES = {"one": "one after the other", "together": "eight together"}
 PRECISIONS = ("int8", "fp32")
+PYTHON = "FASTER_WHISPER/bin/python"  # of the environment with faster-whisper, in the page
 
 
 def write_random(template: Path, folder: Path) -> None:
@@ -93,8 +94,11 @@ def measure(name: str, arguments: argparse.Namespace, work: Path) -> list[Any]:
     command = [sys.executable, "-m", "benchmarks.whisper_speed", str(bundle), str(arguments.folder), *MORE[name]]
     command += ["--model", str(checkpoint), "--python", arguments.python, "--only", ",".join(CASES), "--beams", "1"]
     subprocess.run([*command, "--precisions", ",".join(PRECISIONS), "--output", str(output)], check=False)
-    found: list[Any] = json.loads(output.read_text(encoding="utf-8"))
-    return found
+    text = output.read_text(encoding="utf-8")
+    for place, name_of_it in {f"{work}/": "", f"{arguments.models}/": "", arguments.python: PYTHON}.items():
+        text = text.replace(place, name_of_it)  # where things lay on this machine is of no use elsewhere
+    findings: list[Any] = json.loads(text)
+    return findings
 
 
 def page(measured: Mapping[str, list[Any]]) -> str:

@@ -21,12 +21,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving import Ask, RawClient, alive, descendants, kill_tree, ports, quiet_options
+from serving import Ask, RawClient, alive, descendants, kill_tree, ports, quiet_options, regions
 from toy import toy_waveform
 from tritone.families.generic.python import export_python
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import ServerOptions
-from tritone.server.checks import SHARED_MEMORY
 
 pytestmark = pytest.mark.slow
 
@@ -246,7 +245,7 @@ def test_a_server_answers_and_ends_in_odd_surroundings(
     fine = (0, 128 + signal.SIGTERM) if case.redirected else (0,)
     assert process.wait(START_S) in fine, (tmp_path / "log").read_text(encoding="utf-8")
     assert alive(below) == []
-    assert not list(SHARED_MEMORY.glob(f"tritone_{process.pid}_*"))
+    assert not regions(process.pid)
     said = (tmp_path / "log").read_text(encoding="utf-8")
     assert "Traceback" not in said
     if reads:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from serving import alive, descendants
-from tritone.server.checks import SHARED_MEMORY
+from serving import alive, descendants, regions
 from tritone.server.guard import Guard
 from wire_toys import write_models
 
@@ -43,7 +42,7 @@ def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(t
     while alive(below) and time.monotonic() < deadline:  # zombies of a foreign parent are waited for by nobody
         time.sleep(0.05)
     assert alive(below) == []
-    assert not list(SHARED_MEMORY.glob(f"tritone_{owner.pid}_*"))
+    assert not regions(owner.pid)
     assert not list((tmp_path / "temporary").glob("tritone-server-*"))
 
 

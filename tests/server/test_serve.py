@@ -13,7 +13,7 @@ import psutil
 import pytest
 import soundfile
 
-from serving import Ask, RawClient, Refusal, Serve, alive, descendants, lines_until, ports, quiet_options
+from serving import Ask, RawClient, Refusal, Serve, alive, descendants, lines_until, ports, quiet_options, regions
 from toy import SAMPLE_RATE, toy_waveform
 from toy_speaker import write_toy_speaker
 from tritone.errors import ServerSetupError, ServerUnreachableError
@@ -30,11 +30,6 @@ WAIT_S = 60
 def repository(toy_bundle: Path, tmp_path: Path) -> Path:
     build_repository([toy_bundle], tmp_path / "repo", modes="offline")
     return tmp_path / "repo"
-
-
-def regions(pid: int) -> set[str]:
-    """The shared memory regions of servers that process `pid` has started."""
-    return {path.name for path in Path("/dev/shm").glob(f"tritone_{pid}_*")}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -23,6 +23,8 @@ from tritone.server import ServerOptions, TritonServer, free_ports
 from tritone.server.checks import SHARED_MEMORY
 
 TIMEOUT_S = 30.0
+# Regions of killed runs stay until the machine ends, and numbers of processes come again.
+LEFT_BEHIND = frozenset(path.name for path in SHARED_MEMORY.glob("tritone_*"))
 Serve = Callable[..., "subprocess.Popen[str]"]  # the fixture `serve`
 METRIC = re.compile(r"(?P<name>tritone_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)")
 
@@ -165,6 +167,11 @@ def quiet_options(**changes: object) -> ServerOptions:
     return ServerOptions(**(ports | {"drain_s": 0, "stop_timeout_s": 0} | changes))  # type: ignore[arg-type]
 
 
+def regions(pid: int) -> set[str]:
+    """The shared memory regions of servers that process `pid` has started."""
+    return {path.name for path in SHARED_MEMORY.glob(f"tritone_{pid}_*")} - LEFT_BEHIND
+
+
 def descendants(pid: int) -> list[psutil.Process]:
     """The processes below `pid`."""
     return psutil.Process(pid).children(recursive=True)
@@ -172,13 +179,15 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def kill_tree(process: "subprocess.Popen[str]") -> None:
     """Kill a process that may still run, and everything below it, also a guard; close its pipes, free its memory."""
+    pids = [process.pid]
     if process.poll() is None:
         for each in [*descendants(process.pid), psutil.Process(process.pid)]:
+            pids.append(each.pid)
             with suppress(psutil.NoSuchProcess):  # a supervisor ends processes meanwhile
                 each.kill()
     process.communicate()
-    for region in SHARED_MEMORY.glob(f"tritone_{process.pid}_*"):
-        region.unlink(missing_ok=True)
+    for region in [name for pid in pids for name in regions(pid)]:
+        (SHARED_MEMORY / region).unlink(missing_ok=True)
 
 
 def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
