@@ -31,7 +31,10 @@ MAX_PICKLE_BYTES = 64 * 2**20  # of names, types and sizes; tensors lie beside t
 MAX_FILES = 10_000
 MAX_MEMBERS = 1000
 # The values of `model_type` that `tritone export hf` reads.
-WAVEFORM_CTC = ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat")
+WAVEFORM_CTC = (
+    *("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat"),
+    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc"),
+)
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
 OF_FOLDERS = ("config.json", "model.bin", "model.safetensors", "pytorch_model.bin")  # files that mean their folder
