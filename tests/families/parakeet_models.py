@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from families.conftest import babble
+from families.hf_models import write_json
 from families.nemo_models import balance, pieces_model
 from tritone.families.export.tokens import pieces_of
+from tritone.families.nemo.folder import parse_folder, spelled
+from tritone.families.nemo.model import NemoModel
 
 PIECES = 24
 HIDDEN = 12
@@ -34,22 +38,30 @@ CLASSES = {
 }
 
 
-def random_model(kind: str, seed: int = 0, encoder: dict[str, Any] | None = None, **settings: Any) -> Any:
+def config_of(kind: str, **encoder: Any) -> dict[str, Any]:
+    """Settings of a small model as transformers has them; `encoder` in place of its encoder's."""
+    streaming = kind.startswith("nemotron")
+    inner = ENCODER | (STREAMING if streaming else {}) | encoder
+    if streaming:
+        inner["model_type"] = "nemotron_asr_streaming_encoder"
+    found: dict[str, Any] = {"vocab_size": PIECES + 1, "encoder_config": inner}
+    if kind == "parakeet_ctc":
+        return found | {"pad_token_id": PIECES}
+    # Upstream has no limit of symbols for TDT models.
+    symbols = 10 if kind == "parakeet_tdt" else 3
+    found |= {"blank_token_id": PIECES, "decoder_hidden_size": HIDDEN, "max_symbols_per_step": symbols}
+    if kind == "nemotron3_5_asr":
+        found |= {"num_prompts": 7, "prompt_intermediate_size": 20, "default_prompt_id": LANGUAGES["auto"]}
+    return found
+
+
+def random_model(kind: str, seed: int = 0) -> Any:
     """A model of transformers with random weights: no norm or bias is without effect, no token wins everywhere."""
     import transformers  # takes seconds
 
-    streaming = kind.startswith("nemotron")
-    inner = ENCODER | (STREAMING if streaming else {}) | (encoder or {})
-    if streaming:
-        inner["model_type"] = "nemotron_asr_streaming_encoder"
-    own: dict[str, Any] = {"vocab_size": PIECES + 1, "encoder_config": inner}
-    own |= {"pad_token_id": PIECES} if kind == "parakeet_ctc" else {"blank_token_id": PIECES, "pad_token_id": 0}
-    own |= {} if kind == "parakeet_ctc" else {"decoder_hidden_size": HIDDEN, "max_symbols_per_step": 3}
-    if kind == "nemotron3_5_asr":
-        own |= {"num_prompts": 7, "prompt_intermediate_size": 20, "default_prompt_id": LANGUAGES["auto"]}
     config, network = CLASSES[kind]
     torch.manual_seed(seed)
-    model = getattr(transformers, network)(getattr(transformers, f"{config}Config")(**own, **settings)).eval()
+    model = getattr(transformers, network)(getattr(transformers, f"{config}Config")(**config_of(kind))).eval()
     with torch.no_grad():
         for name, value in model.state_dict().items():
             if name.endswith("running_var"):
@@ -63,6 +75,8 @@ def random_model(kind: str, seed: int = 0, encoder: dict[str, Any] | None = None
             encoded = model.get_audio_features(features, attention_mask=mask).pooler_output
             predicted = model.decoder(torch.tensor([[PIECES]]))
             balance(model.joint.head, model.joint(predicted, encoded)[0], PIECES)
+        if kind == "parakeet_tdt":
+            model.joint.head.bias[PIECES + 1] -= 4.0  # of no frames, for upstream has no limit of tokens in a frame
     return model.requires_grad_(False)
 
 
@@ -102,4 +116,30 @@ def save(folder: Path, kind: str, model: Any, **how: Any) -> Path:
     folder.mkdir(parents=True)
     processor_of(kind).save_pretrained(folder)
     model.save_pretrained(folder, **how)
+    return folder
+
+
+def write(folder: Path, kind: str = "parakeet_tdt") -> Path:
+    """Such a folder with random weights, written without transformers."""
+    streaming = kind.startswith("nemotron")
+    content = {"model_type": kind, **config_of(kind)}
+    processor = {
+        "feature_extractor": {
+            "feature_extractor_type": f"{'NemotronAsrStreaming' if streaming else 'Parakeet'}FeatureExtractor",
+            "feature_size": ENCODER["num_mel_bins"],
+        },
+        **({"prompt_dictionary": LANGUAGES} if kind == "nemotron3_5_asr" else {}),
+    }
+    config, count = parse_folder(content, processor, processor["feature_extractor"])
+    wanted = NemoModel(config, count).upstream_state()
+    random = torch.Generator().manual_seed(0)
+    state = {
+        spelled(name, config.encoder): torch.randn(value.shape, generator=random) for name, value in wanted.items()
+    }
+    folder.mkdir(parents=True)
+    save_file(state, folder / "model.safetensors")
+    pieces = [[piece, 0.0] for piece in pieces_of(pieces_model(PIECES), "pieces")]
+    write_json(folder / "config.json", content)
+    write_json(folder / "processor_config.json", processor)
+    write_json(folder / "tokenizer.json", {"added_tokens": [], "model": {"type": "Unigram", "vocab": pieces}})
     return folder

@@ -144,12 +144,6 @@ class EncoderConfig:
                 f"encoder.conv_context_size: {list(self.padding)} frames around one do not make conv_kernel_size "
                 f"{self.kernel}"
             )
-        for past, future in self.contexts if self.style == "chunked_limited" else ():
-            if future >= 0 and past % (future + 1) and past > 0:
-                raise ExportError(
-                    f"encoder.att_context_size [{past}, {future}]: the past of chunked_limited should be a multiple of "
-                    "the chunk, which is one frame longer than the future"
-                )
 
     @property
     def context(self) -> tuple[int, int]:
@@ -415,7 +409,14 @@ def _contexts(section: Section) -> tuple[tuple[tuple[int, int], ...], ContextSty
     listed = given if isinstance(given, list) and isinstance(given[0], list) else [given]
     if len(listed) > MAX_CONTEXTS:
         raise ExportError(f"encoder.att_context_size has {len(listed)} contexts, at most {MAX_CONTEXTS} are read")
-    return tuple(_pair(each, "encoder.att_context_size", least=-1) for each in listed), style  # type: ignore[return-value]
+    contexts = tuple(_pair(each, "encoder.att_context_size", least=-1) for each in listed)
+    for past, future in contexts if style == "chunked_limited" else ():
+        if future >= 0 and past % (future + 1) and past > 0:
+            raise ExportError(
+                f"encoder.att_context_size [{past}, {future}]: the past of chunked_limited should be a multiple of the "
+                "chunk, which is one frame longer than the future"
+            )
+    return contexts, style  # type: ignore[return-value]
 
 
 def _pair(given: Any, where: str, *, least: int) -> tuple[int, int]:
