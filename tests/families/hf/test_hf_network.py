@@ -80,10 +80,27 @@ def conformers(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return kind, settings | {"num_attention_heads": 2 if settings["position_embeddings_type"] == "rotary" else 3}
 
 
+LASR = st.tuples(
+    st.just("lasr_ctc"),
+    st.fixed_dictionaries(
+        {
+            "conv_kernel_size": st.sampled_from([3, 8, 32]),
+            "attention_bias": st.booleans(),
+            "convolution_bias": st.booleans(),
+            "conv_residual_weights": st.sampled_from([(2.0, 1.0), (1.0, 0.5)]),
+            "subsampling_conv_channels": st.just(16),
+        }
+    ),
+)
 OMNIASR = st.tuples(st.just("omniasr_ctc"), st.builds(dict, hidden_act=st.sampled_from(["gelu", "relu"])))
 
 
-@given(model=models() | conformers() | OMNIASR, do_normalize=st.booleans(), seed=st.integers(0, 1000), data=st.data())
+@given(
+    model=models() | conformers() | OMNIASR | LASR,
+    do_normalize=st.booleans(),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
 @settings(max_examples=24, deadline=None)
 @torch.no_grad()
 def test_every_row_of_a_batch_has_the_result_of_transformers_for_it_alone(

@@ -18,9 +18,9 @@ NORMED = ((".parametrizations.weight.original0", ".parametrizations.weight.origi
 TRAINING = ("masked_spec_embed", "num_batches_tracked")  # ends of names of what matters in training alone
 # What Wav2Vec2-Conformer stores and does not use, or makes of its config: transformers never calls the convolution.
 UNUSED = {"wav2vec2-conformer": ("encoder.pos_conv_embed.", "encoder.embed_positions.")}
-HEADS = {"omniasr_ctc": "ctc_head."}
+HEADS = {"omniasr_ctc": "ctc_head.", "lasr_ctc": "ctc_head."}
 HEAD = "lm_head."  # of all others
-# Parts of other types that are wav2vec 2.0's, by their names behind the prefix.
+# Parts of other types that are wav2vec 2.0's or in their place, by their names behind the prefix.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "omniasr_ctc": {
         "subsampling.conv_layers.": "feature_extractor.conv_layers.",
@@ -28,7 +28,12 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "encode_positions.": "encoder.pos_conv_embed.",
         "layers.": "encoder.layers.",
         "layer_norm.": "encoder.layer_norm.",
-    }
+    },
+    "lasr_ctc": {
+        "subsampler.": "feature_extractor.",
+        "layers.": "encoder.layers.",
+        "out_norm.": "encoder.out_norm.",
+    },
 }
 
 
@@ -51,17 +56,19 @@ def read_state(files: list[Path], model_type: str) -> dict[str, Tensor]:
 
 def renamed(state: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:
     """Tensors by names without upstream's prefix; what is of no use here is left out, weight norm is folded."""
-    prefix, head, parts = PREFIXES[model_type], HEADS.get(model_type, HEAD), NAMES.get(model_type, {})
+    prefix, own_head, parts = PREFIXES[model_type], HEADS.get(model_type, HEAD), NAMES.get(model_type, {})
 
     def own(name: str) -> str:
-        if name.startswith(head):
-            return HEAD + name.removeprefix(head)
+        if name.startswith(own_head):
+            return HEAD + name.removeprefix(own_head)
         name = name.removeprefix(prefix)
         part = next((each for each in parts if name.startswith(each)), "")
         return parts.get(part, "") + name.removeprefix(part)
 
     found = {own(name): value for name, value in state.items() if not name.endswith(TRAINING)}
     found = {name: value for name, value in found.items() if not name.startswith(UNUSED.get(model_type, ()))}
+    if (head := found.get(f"{HEAD}weight")) is not None and head.dim() == 3:  # a convolution of kernel 1
+        found[f"{HEAD}weight"] = head.squeeze(2)
     for magnitude, direction in NORMED:
         for name in [name for name in found if name.endswith(magnitude)]:
             root = name.removesuffix(magnitude)

@@ -24,6 +24,7 @@ PREFIXES: Mapping[str, str] = {
     "wav2vec2-conformer": "wav2vec2_conformer.",
     "wav2vec2-bert": "wav2vec2_bert.",
     "omniasr_ctc": "model.audio_tower.",
+    "lasr_ctc": "encoder.",
 }
 """The supported values of `model_type`, and what the names of their tensors begin with."""
 
@@ -51,7 +52,9 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What a type has by default where it is not what wav2vec 2.0 has."""
 
 CONFORMERS = ("wav2vec2-conformer", "wav2vec2-bert")
-PARTS = {"omniasr_ctc": "audio_config"}  # where the network's sizes are, of types whose config has parts
+LASR = "lasr_ctc"
+# Of configs with parts, the one that has the sizes of the network.
+PARTS = {"omniasr_ctc": "audio_config", LASR: "encoder_config"}
 
 # A config may come from a stranger, and modules are made by these numbers.
 Size = Annotated[int, Field(gt=0, le=2**16)]
@@ -146,6 +149,11 @@ class ModelConfig(BaseModel):
         return self.model_type == "omniasr_ctc"
 
     @property
+    def blank_piece(self) -> int | None:
+        """The blank, of types that have a tokenizer.json; the tokenizer of others says it."""
+        return self.blank_token_id if self.is_omniasr else None
+
+    @property
     def is_conformer(self) -> bool:
         """Whether layers have convolutions."""
         return self.model_type in CONFORMERS
@@ -191,7 +199,89 @@ class ModelConfig(BaseModel):
         return width
 
 
-def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig:
+Weights = Annotated[tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...], Field(min_length=2, max_length=2)]
+
+
+class Rotary(BaseModel):
+    """`rope_parameters`; nothing but what changes no result may stand beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rope_type: Literal["default"] = "default"
+    rope_theta: Annotated[float, Field(gt=1, le=1e9)] = 10000.0
+
+
+class LasrConfig(BaseModel):
+    """The fields of LASR's config.json, as `ModelConfig` has them; those of the encoder stand in a part of their own.
+
+    `feed_forward_residual_weights`, `conv_residual_weights`: what the input of such a layer and its result are
+    multiplied with before they are added. `head_dim`: of models that have the usual one alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    model_type: str
+    vocab_size: Size = 512
+    pad_token_id: Id = 0
+    hidden_size: Size = 512
+    num_hidden_layers: Layers = 17
+    num_attention_heads: Size = 8
+    head_dim: Size | None = None
+    intermediate_size: Size = 2048
+    hidden_act: Activation = "silu"
+    attention_bias: bool = False
+    convolution_bias: bool = False
+    conv_kernel_size: Size = 32
+    subsampling_conv_channels: Size = 256
+    subsampling_conv_kernel_size: Size = 5
+    subsampling_conv_stride: Size = 2
+    num_mel_bins: Size = 128
+    layer_norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
+    feed_forward_residual_weights: Weights = (1.5, 0.5)
+    conv_residual_weights: Weights = (2.0, 1.0)
+    rope_parameters: Rotary | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "LasrConfig":
+        size, rest = divmod(self.hidden_size, self.num_attention_heads)
+        if rest or size % 2:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must have an even number of channels for each of "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.head_dim not in (None, size):
+            raise ValueError(f"head_dim {self.head_dim} is not hidden_size by num_attention_heads, {size}")
+        if self.subsampling_conv_kernel_size < self.subsampling_conv_stride:
+            raise ValueError("subsampling_conv_stride goes beyond subsampling_conv_kernel_size")
+        return self
+
+    @property
+    def rotary(self) -> Rotary:
+        """The positions of attention."""
+        return self.rope_parameters or Rotary()
+
+    @property
+    def blank_piece(self) -> int | None:
+        """The blank."""
+        return self.pad_token_id
+
+    @property
+    def language_adapter(self) -> int | None:
+        """There is none."""
+        return None
+
+    @property
+    def stride(self) -> int:
+        """Frames of features from one encoder frame to the next."""
+        return self.subsampling_conv_stride**2
+
+    @property
+    def reach(self) -> int:
+        """Frames of features that an encoder frame is made of."""
+        return (self.subsampling_conv_kernel_size - 1) * (self.subsampling_conv_stride + 1) + 1
+
+
+def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig | LasrConfig:
     """Read the content of config.json.
 
     Raises:
@@ -215,8 +305,9 @@ def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig:
         raise ExportError(f"{origin}: {PARTS[model_type]} should hold settings by name")
     if model_type == "omniasr_ctc" and "hidden_act" in part:
         part = {**part, "feat_extract_activation": part["hidden_act"]}
+    kind = LasrConfig if model_type == LASR else ModelConfig
     try:
-        return ModelConfig.model_validate({**DEFAULTS.get(model_type, {}), **part, **content})
+        return kind.model_validate({**DEFAULTS.get(model_type, {}), **part, **content})
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, each['loc'])) or 'sizes'}: {each['msg']}" for each in error.errors()[:5]]
         raise ExportError(f"{origin} cannot be used: {'; '.join(faults)}") from error

@@ -71,6 +71,18 @@ class ConformerAttention(Heads):
         return self.linear_out(self.mix(query, key, value, added))
 
 
+def gated(x: Tensor, mask: Tensor, first: nn.Conv1d, layer: nn.Conv1d, sides: tuple[int, int]) -> Tensor:
+    """A pointwise layer, GLU and a depthwise layer of (batch, frames, width) -> (batch, width, frames).
+
+    Args:
+        mask: (batch, frames, 1), False behind the end of a row, where there are zeros between the two.
+        sides: how many zeros are before and behind the frames.
+    """
+    # A convolution of kernel 1 is a product for each frame, and that needs no transpose.
+    x = F.glu(F.linear(x, first.weight[:, :, 0], first.bias), dim=-1).masked_fill(~mask, 0.0)
+    return depthwise(F.pad(x.transpose(1, 2), sides), layer)
+
+
 class Convolution(nn.Module):
     """Norm, pointwise, GLU, depthwise, norm, activation, pointwise; `fold` makes a batch norm part of the depthwise."""
 
@@ -78,7 +90,7 @@ class Convolution(nn.Module):
         super().__init__()
         width, kernel = config.hidden_size, config.conv_depthwise_kernel_size
         causal = config.has_causal_convolutions
-        self.before = (kernel - 1, 0) if causal else ((kernel - 1) // 2, (kernel - 1) // 2)
+        self.sides = (kernel - 1, 0) if causal else ((kernel - 1) // 2, (kernel - 1) // 2)
         self.layer_norm = nn.LayerNorm(width, config.layer_norm_eps if causal else NORM_GUARD)
         self.pointwise_conv1 = nn.Conv1d(width, 2 * width, 1, bias=False)
         self.depthwise_conv = nn.Conv1d(width, width, kernel, groups=width, bias=False)
@@ -95,9 +107,7 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Convolve (batch, frames, width) under a mask (batch, frames, 1), False behind the end of a row."""
-        # A convolution of kernel 1 is a product for each frame, and that needs no transpose.
-        x = F.glu(F.linear(self.layer_norm(x), self.pointwise_conv1.weight[:, :, 0]), dim=-1).masked_fill(~mask, 0.0)
-        x = depthwise(F.pad(x.transpose(1, 2), self.before), self.depthwise_conv)
+        x = gated(self.layer_norm(x), mask, self.pointwise_conv1, self.depthwise_conv, self.sides)
         if self.batch_norm is not None:
             x = self.batch_norm(x)
         x = x.transpose(1, 2)

@@ -57,8 +57,8 @@ class HfModel(ExportedModel):
         self.front_end, self.sample_rate = read_front_end(*read_extractor(folder), self.settings)
         self.network = self._read_network(folder)
         self.settings = self.network.config
-        if self.settings.is_omniasr:
-            self.table = read_pieces(folder, self.settings.vocab_size, self.settings.blank_token_id)
+        if (blank := self.settings.blank_piece) is not None:
+            self.table = read_pieces(folder, self.settings.vocab_size, blank)
         else:
             self.table = read_tokenizer(folder, self.settings.vocab_size, options.language)
         self.tokens = self.table.tokens
@@ -92,7 +92,7 @@ class HfModel(ExportedModel):
                 f"{len(self.table.nameless)} outputs have no token in the vocabulary; their texts are like "
                 f"{self.table.tokens[self.table.nameless[0]]}"
             )
-        if not self.settings.is_omniasr and self.settings.pad_token_id not in (None, self.table.blank_id):
+        if self.settings.blank_piece is None and self.settings.pad_token_id not in (None, self.table.blank_id):
             notes.append(
                 f"the blank is the tokenizer's pad token, id {self.table.blank_id}, as in upstream's decoding; "
                 f"config.json has pad_token_id {self.settings.pad_token_id}"

@@ -3,12 +3,12 @@
     waveform (batch, samples) in [-1, 1], num_samples (batch,)  ->  features (batch, frames, bins), num_frames (batch,)
 
 Mean and variance are those of each utterance alone, in float32. Sources: transformers, Wav2Vec2FeatureExtractor,
-OmniASRFeatureExtractor and SeamlessM4TFeatureExtractor.
+OmniASRFeatureExtractor, SeamlessM4TFeatureExtractor and LasrFeatureExtractor.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,21 @@ from torch import Tensor, nn
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import shown
-from tritone.families.hf.config import ModelConfig
+from tritone.families.hf.config import LasrConfig, ModelConfig
 from tritone.families.layers.fbank import Fbank
 from tritone.families.layers.framing import count_windows
 
 VARIANCE_GUARD = 1e-7
 OMNIASR_GUARD = 1e-5
+LASR_WINDOW: Literal["hanning"] = "hanning"
+LASR_BAND = (125.0, 7500.0)  # Hz
+LASR_FLOOR = 1e-5
+MAX_SIZE = 2**14  # of windows in samples, and of bands
 RATES = (1000, 768_000)  # Hz, what manifests allow
 EXTRACTORS: Mapping[str, str] = {
     "omniasr_ctc": "OmniASRFeatureExtractor",
     "wav2vec2-bert": "SeamlessM4TFeatureExtractor",
+    "lasr_ctc": "LasrFeatureExtractor",
 }
 """The feature extractors of types that have another than wav2vec 2.0."""
 
@@ -137,7 +142,42 @@ class StackedFbank(nn.Module):
         return normalised[:, : whole * self.stacked].reshape(-1, whole, self.bins), self.num_frames(num_samples)
 
 
-def read_front_end(content: Mapping[str, Any], path: Path, config: ModelConfig) -> tuple[HfFeatures, int]:
+class LasrFbank(Fbank):
+    """LASR's mel bands: of samples in [-1, 1] as they are, and 0 beyond a row's end."""
+
+    def __init__(self, sample_rate: int, frame_length: int, frame_shift: int, bands: int) -> None:
+        super().__init__(
+            sample_rate=sample_rate,
+            frame_length=frame_length,
+            frame_shift=frame_shift,
+            num_mel_bins=bands,
+            window_type=LASR_WINDOW,
+            preemphasis=0.0,
+            low_freq=LASR_BAND[0],
+            high_freq=LASR_BAND[1],
+            sample_scale=1.0,
+            padding_value=0.0,
+            remove_offset=False,
+            log_floor=LASR_FLOOR,
+            empty_filters=True,
+        )
+        self.bands = bands
+
+    def described(self) -> Features:
+        """As a manifest has it."""
+        return Features(
+            frame_length=self.frame_length,
+            frame_shift=self.frame_shift,
+            num_mel_bins=self.bands,
+            window=LASR_WINDOW,
+            preemphasis=0.0,
+            low_freq=LASR_BAND[0],
+            high_freq=LASR_BAND[1],
+            sample_scale=1.0,
+        )
+
+
+def read_front_end(content: Mapping[str, Any], path: Path, config: ModelConfig | LasrConfig) -> tuple[HfFeatures, int]:
     """The front end that a feature extractor's settings ask for, and the sample rate in Hz; `path` has them.
 
     Raises:
@@ -149,6 +189,8 @@ def read_front_end(content: Mapping[str, Any], path: Path, config: ModelConfig) 
         raise ExportError(f"{path} is of a {str(kind)[:80]}; a {config.model_type} has a {expected}")
     if not isinstance(rate, int) or not RATES[0] <= rate <= RATES[1]:
         raise ExportError(f"{path} has sampling_rate {shown(rate)}; expected Hz, from {RATES[0]} to {RATES[1]}")
+    if isinstance(config, LasrConfig):
+        return _of_lasr(content, path, config, rate), rate
     if config.takes_fbank:
         return _stacked(content, path, config, rate), rate
     normalize, size = content.get("do_normalize", True), content.get("feature_size", 1)
@@ -169,5 +211,22 @@ def _stacked(content: Mapping[str, Any], path: Path, config: ModelConfig, rate: 
         )
     try:
         return StackedFbank(rate, bands, stacked)
+    except ValueError as error:
+        raise ExportError(f"{path}: {error}") from error
+
+
+def _of_lasr(content: Mapping[str, Any], path: Path, config: LasrConfig, rate: int) -> LasrFbank:
+    sizes = {"feature_size": 128, "win_length": 400, "hop_length": 160, "n_fft": 512}
+    given = {name: content.get(name, default) for name, default in sizes.items()}
+    bands, length, shift, n_fft = given.values()
+    if not all(isinstance(each, int) and 0 < each <= MAX_SIZE for each in given.values()) or length < 2:
+        raise ExportError(f"{path} has {shown(given)}; expected whole numbers above 0, at most {MAX_SIZE}")
+    if bands != config.num_mel_bins or n_fft != 1 << (length - 1).bit_length():
+        raise ExportError(
+            f"{path} has feature_size {bands} and n_fft {n_fft}; expected {config.num_mel_bins}, the num_mel_bins of "
+            f"config.json, and the next power of two to win_length {length}"
+        )
+    try:
+        return LasrFbank(rate, length, shift, bands)
     except ValueError as error:
         raise ExportError(f"{path}: {error}") from error

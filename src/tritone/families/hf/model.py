@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.export.checkpoint import require_fit
-from tritone.families.hf.config import ModelConfig
+from tritone.families.hf.config import LasrConfig, ModelConfig
 from tritone.families.hf.conformer import ConformerEncoder, Convolution
+from tritone.families.hf.lasr import LasrConvolution, LasrEncoder, LasrSubsampling
 from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
 from tritone.families.layers.ctc import token_log_probs
 
@@ -20,16 +21,22 @@ class Network(nn.Module):
 
     fused = False
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig | LasrConfig) -> None:
         super().__init__()
         self.config = config
-        self.feature_extractor = None if config.takes_fbank else FeatureExtractor(config)
-        self.feature_projection = FeatureProjection(config)
-        self.encoder = ConformerEncoder(config) if config.is_conformer else Encoder(config)
+        self.feature_extractor: nn.Module | None = None
+        self.feature_projection: nn.Module | None = None
+        self.encoder: nn.Module
+        if isinstance(config, LasrConfig):
+            self.feature_extractor, self.encoder = LasrSubsampling(config), LasrEncoder(config)
+        else:
+            self.feature_extractor = None if config.takes_fbank else FeatureExtractor(config)
+            self.feature_projection = FeatureProjection(config)
+            self.encoder = ConformerEncoder(config) if config.is_conformer else Encoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
 
     @classmethod
-    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
+    def of(cls, config: ModelConfig | LasrConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
         """Make a network of tensors as `checkpoint.read_state` returns them.
 
         Raises:
@@ -45,7 +52,7 @@ class Network(nn.Module):
             if buffer.is_meta:  # a counter of training
                 network.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], None)
         for part in network.modules():
-            if isinstance(part, Convolution):
+            if isinstance(part, Convolution | LasrConvolution):
                 part.fold()
         return network.requires_grad_(False).eval()
 
@@ -63,5 +70,5 @@ class Network(nn.Module):
         """
         if self.feature_extractor is not None:
             x, frames = self.feature_extractor(x, frames)
-        encoded = self.encoder(self.feature_projection(x), frames)
+        encoded = self.encoder(x if self.feature_projection is None else self.feature_projection(x), frames)
         return token_log_probs(self.lm_head, encoded, fused=self.fused), frames, encoded

@@ -68,6 +68,7 @@ class Fbank(nn.Module):
         padding_value: of features beyond the last frame of a row; None leaves there what comes out.
         remove_offset: whether each frame's mean is subtracted first.
         log_floor: the least energy that a logarithm is taken of.
+        empty_filters: see `mel_banks`.
     """
 
     dft: Tensor
@@ -92,6 +93,7 @@ class Fbank(nn.Module):
         padding_value: float | None = None,
         remove_offset: bool = True,
         log_floor: float = LOG_FLOOR,
+        empty_filters: bool = False,
     ) -> None:
         super().__init__()
         if not snip_edges and not frame_shift <= frame_length:
@@ -107,7 +109,7 @@ class Fbank(nn.Module):
         spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
         scaled_window = sample_scale * window(window_type, frame_length)
         matrix = emphasis @ (scaled_window[:, None] * spectrum)
-        banks = mel_banks(num_mel_bins, sample_rate, fft_size, low_freq, high_freq)
+        banks = mel_banks(num_mel_bins, sample_rate, fft_size, low_freq, high_freq, empty_filters=empty_filters)
         # Plain constants of the front end: never part of a checkpoint.
         self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
         self.register_buffer("window", torch.from_numpy(scaled_window.astype(np.float32)), persistent=False)
