@@ -136,7 +136,7 @@ def _folder(folder: Path) -> Checkpoint:
                 family=family,
                 arguments={argument: folder},
                 first="" if family == "whisper" else argument,
-                files=[*some("*.json", "*.txt"), *weights],
+                files=list(dict.fromkeys([*some("*.json", "*.txt"), *weights])),
                 extra="export",
                 int8=True,
             )

@@ -18,7 +18,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.export import export_nemo
-from tritone.families.nemo.folder import VOCAB_SIZES, read_folder
+from tritone.families.nemo.folder import VOCAB_SIZES, parse_folder, read_folder
 from tritone.families.nemo.graphs import OfflineGraph
 from tritone.inspection.checkpoint import OF_NEMO, recognise
 
@@ -71,13 +71,13 @@ def test_ragged_batches_have_what_transformers_computes_for_each_utterance_alone
         inputs.append(features_of(kind, waveform))
     features, counts = front_end(block, lengths)
     prompts = torch.tensor([*LANGUAGES.values(), 2])
-    told = {"language": prompts} if kind == "nemotron3_5_asr" else {}
-    result = dict(zip(graph.outputs, graph(block, lengths, **told), strict=True))
+    given_language = {"language": prompts} if kind == "nemotron3_5_asr" else {}
+    result = dict(zip(graph.outputs, graph(block, lengths, **given_language), strict=True))
     worst, worst_feature = 0.0, 0.0
     for row, given in enumerate(inputs):
-        [heard] = given["input_features"][:, given["attention_mask"][0]]
-        assert len(heard) == counts[row]
-        worst_feature = max(worst_feature, float((features[row, : counts[row]] - heard).abs().max()))
+        [theirs_features] = given["input_features"][:, given["attention_mask"][0]]
+        assert len(theirs_features) == counts[row]
+        worst_feature = max(worst_feature, float((features[row, : counts[row]] - theirs_features).abs().max()))
         expected = upstream(kind, theirs, given, int(prompts[row]))
         found = result[graph.compared[0]][row, : result["num_frames"][row]]
         assert len(found) == len(expected)
@@ -96,7 +96,7 @@ def test_an_exported_folder_writes_the_tokens_of_transformers(
     assert manifest.provenance.family == "nemo"
     assert manifest.encoder.language == ("auto" if kind == "nemotron3_5_asr" else "")
     waveforms = [babble(length, seed=length) for length in LENGTHS]
-    pieces, said = Bundle.open(tmp_path / "b").vocabulary.tokens, 0
+    pieces, written_count = Bundle.open(tmp_path / "b").vocabulary.tokens, 0
     more: dict[str, Any] = {"prompt_ids": torch.tensor([LANGUAGES["auto"]])} if kind == "nemotron3_5_asr" else {}
     if not more:  # upstream takes the likeliest of tokens and durations together otherwise
         more["suppress_tokens"] = list(range(PIECES + 1, PIECES + 6))
@@ -104,8 +104,8 @@ def test_an_exported_folder_writes_the_tokens_of_transformers(
         inputs = features_of(kind, waveform)
         written = theirs.generate(**inputs, decoder_start_token_id=PIECES, max_new_tokens=500, **more).sequences[0]
         assert [token.text for token in found.tokens] == [pieces[id] for id in written if id < PIECES]
-        said += len(found.tokens)
-    assert said > 10
+        written_count += len(found.tokens)
+    assert written_count > 10
 
 
 def changed(name: str, section: str = "", **changes: Any) -> Callable[[Path], None]:
@@ -180,11 +180,46 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), REFUSED, ids=[said[:40] for _, said in REFUSED])
-def test_what_is_wrong_or_not_computed_is_named(change: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+def test_what_is_wrong_or_not_computed_is_named(change: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     change(write(tmp_path / "model"))
-    with pytest.raises(ExportError, match=said):
+    with pytest.raises(ExportError, match=message):
         read_folder(tmp_path / "model")
+
+
+def test_the_configuration_of_a_released_model_is_read() -> None:
+    """That of nvidia/parakeet-tdt-0.6b-v3, with all keys that it has."""
+    encoder = {
+        **dict.fromkeys(("activation_dropout", "attention_dropout", "dropout", "layerdrop"), 0.1),
+        **dict.fromkeys(("attention_bias", "convolution_bias", "scale_input"), False),
+        **{"conv_kernel_size": 9, "dropout_positions": 0.0, "hidden_act": "silu", "hidden_size": 1024},
+        **{"initializer_range": 0.02, "intermediate_size": 4096, "max_position_embeddings": 5000},
+        **{"model_type": "parakeet_encoder", "num_attention_heads": 8, "num_hidden_layers": 24},
+        **{"num_key_value_heads": 8, "num_mel_bins": 128, "subsampling_conv_channels": 256},
+        **{"subsampling_conv_kernel_size": 3, "subsampling_conv_stride": 2, "subsampling_factor": 8},
+    }
+    content = {
+        **{"architectures": ["ParakeetForTDT"], "blank_token_id": 8192, "decoder_hidden_size": 640},
+        **{"dtype": "float32", "durations": [0, 1, 2, 3, 4], "encoder_config": encoder, "hidden_act": "relu"},
+        **{"initializer_range": 0.02, "is_encoder_decoder": True, "max_symbols_per_step": 10, "pad_token_id": 2},
+        **{"model_type": "parakeet_tdt", "num_decoder_layers": 2, "transformers_version": "5.6.0.dev0"},
+        "vocab_size": 8193,
+    }
+    extractor = {
+        **{"feature_extractor_type": "ParakeetFeatureExtractor", "feature_size": 128, "hop_length": 160, "n_fft": 512},
+        **{"padding_side": "right", "padding_value": 0.0, "preemphasis": 0.97, "return_attention_mask": True},
+        **{"sampling_rate": 16000, "win_length": 400},
+    }
+    config, tokens = parse_folder(content, {"blank_token": "<blank>", "feature_extractor": extractor}, extractor)
+    assert tokens == 8192
+    assert config.transducer is not None
+    assert (config.transducer.joint, config.transducer.layers, config.transducer.durations) == (640, 2, (0, 1, 2, 3, 4))
+    assert (config.encoder.layers, config.encoder.biases, config.encoder.xscale, config.ctc) == (
+        24,
+        False,
+        False,
+        False,
+    )
 
 
 def test_contexts_and_languages_come_from_the_processor(tmp_path: Path) -> None:
@@ -197,7 +232,7 @@ def test_contexts_and_languages_come_from_the_processor(tmp_path: Path) -> None:
     assert config.encoder.contexts == ((6, 0), (6, 1))
     assert config.prompts is not None
     assert (config.prompts.ids, config.prompts.default) == (LANGUAGES, "auto")
-    for changes, said in (
+    for changes, message in (
         ({"supported_num_lookahead_tokens": [-1]}, "supported_num_lookahead_tokens is -1, expected 0 to"),
         (
             {"supported_num_lookahead_tokens": [1], "prompt_dictionary": {"de": 7}},
@@ -206,7 +241,7 @@ def test_contexts_and_languages_come_from_the_processor(tmp_path: Path) -> None:
         ({"prompt_dictionary": None}, "has no prompt_dictionary"),
     ):
         changed("processor_config.json", **changes)(folder)
-        with pytest.raises(ExportError, match=said):
+        with pytest.raises(ExportError, match=message):
             read_folder(folder)
 
 
@@ -215,6 +250,7 @@ def test_every_kind_is_recognised_as_a_model_of_nemo(tmp_path: Path) -> None:
     for kind in OF_NEMO:
         found = recognise(write(tmp_path / kind, kind))
         assert found.command("out") == f"tritone export nemo {tmp_path / kind} --output out"
+        assert len(found.files) == len(set(found.files)) == 4
     (tmp_path / kind / "model.safetensors").unlink()
     (tmp_path / kind / "other.nemo").write_bytes(b"")
     assert "is no archive" in _refusal(tmp_path / kind), "the hub has archives beside a config.json"

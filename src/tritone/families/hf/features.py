@@ -25,7 +25,7 @@ OMNIASR_GUARD = 1e-5
 LASR_WINDOW: Literal["hanning"] = "hanning"
 LASR_BAND = (125.0, 7500.0)  # Hz
 LASR_FLOOR = 1e-5
-MAX_SIZE = 2**14  # of windows in samples, and of bands
+MAX_SIZE = 2**12  # of windows in samples, and of bands
 RATES = (1000, 768_000)  # Hz, what manifests allow
 EXTRACTORS: Mapping[str, str] = {
     "omniasr_ctc": "OmniASRFeatureExtractor",
@@ -88,13 +88,13 @@ class Samples(nn.Module):
         """Normalise; what is at or beyond `num_samples` (batch,) int64 may be anything, and is 0 in the result."""
         end = num_samples.unsqueeze(1)
         behind = torch.arange(waveform.shape[1], device=waveform.device) >= end
-        heard = waveform.masked_fill(behind, 0.0)
+        signal = waveform.masked_fill(behind, 0.0)
         if self.normalize:
             count = end.clamp(min=1).float()
-            centred = (heard - heard.sum(dim=1, keepdim=True) / count).masked_fill(behind, 0.0)
+            centred = (signal - signal.sum(dim=1, keepdim=True) / count).masked_fill(behind, 0.0)
             variance = centred.square().sum(dim=1, keepdim=True) / count
-            heard = centred / (variance + self.guard).sqrt()
-        return heard.unsqueeze(2), num_samples
+            signal = centred / (variance + self.guard).sqrt()
+        return signal.unsqueeze(2), num_samples
 
 
 class StackedFbank(nn.Module):

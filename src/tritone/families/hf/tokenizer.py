@@ -51,7 +51,7 @@ def read_tokenizer(folder: Path, size: int, language: str | None = None) -> Toke
 
     Raises:
         ExportError: files are missing or damaged, the tokenizer is of another kind, there is no blank, or tokens cannot
-            be told apart.
+            be distinguished.
     """
     settings = _settings(folder)
     kind = settings.get("tokenizer_class") or "Wav2Vec2CTCTokenizer"

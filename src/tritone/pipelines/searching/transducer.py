@@ -16,7 +16,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceTransducer
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
@@ -75,6 +75,11 @@ class GraphNetwork:
         vectors, *found = self.predictor_graph(feed, ("predictor_out", *(f"next_{each.name}" for each in self._states)))
         return vectors, found
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Inputs of the predictor that are states, in the order of `step`."""
+        return tuple(each.name for each in self._states)
+
     @cached_property
     def first(self) -> tuple[Vectors, States]:
         return self.step(
@@ -125,6 +130,23 @@ class StatefulGreedySearch(GreedySearch):
         found = advance_stateful([search._state for search in searches], *_frames(outputs, rows))
         for search, tokens in zip(searches, found, strict=True):
             search.add(tokens)
+
+
+class StatefulDeviceSearch(GreedySearch):
+    """The same on a device, which keeps the state of a stream."""
+
+    def __init__(self, options: SearchOptions, device: DeviceTransducer) -> None:
+        """Start a search."""
+        super().__init__(options)
+        self._device, self._state = device, DeviceState(options)
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Any], rows: Sequence[int]) -> None:
+        states, frames = [search._state for search in searches], outputs[HELD_OUT].rows(rows)
+        found = searches[0]._device.stateful(states, frames, of_rows(outputs["num_frames"], rows))
+        for search, tokens in zip(searches, found, strict=True):
+            if tokens:  # of hundreds of streams few have any in a step
+                search.add(tokens)
 
 
 class TransducerBeamSearch(BeamSearch):
@@ -232,8 +254,8 @@ class TransducerSearching(Searching):
         Args:
             network: its predictor and joiner, which run on `device`.
             settings, threads: as of `Searching`, errors too.
-            graph: the encoder. If all three are programs of torch on a GPU, greedy search and modified beam search
-                without a scorer, of whole utterances, run there too.
+            graph: the encoder. If all three are programs of torch on a GPU, greedy search runs there too, and for
+                whole utterances modified beam search without a scorer where the predictor has no state.
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
@@ -242,7 +264,7 @@ class TransducerSearching(Searching):
         self._max_symbols = described.max_symbols
         self._stateful = cast(StatefulNetwork, network) if described.states else None
         self._cache = PredictorCache(network)
-        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False) and not described.states
+        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
         self._device = DeviceTransducer(network, device) if on_gpu else None
         # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
         # several times at once, and their searches are side by side as they are.
@@ -272,7 +294,11 @@ class TransducerSearching(Searching):
                 groups.setdefault((asked.mode, number), []).append(row)
         for (mode, number), rows in groups.items():
             chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
-            if mode == "greedy":
+            if mode == "greedy" and self._stateful is not None:
+                states = [DeviceState(each) for each in chosen]
+                new = self._device.stateful(states, frames, num_frames, goes_on=False)
+                hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in new]
+            elif mode == "greedy":
                 contexts = np.tile(np.array(self._cache.network.start, np.int64), (len(rows), 1))
                 penalties = [each.blank_penalty for each in chosen]
                 said = self._device.greedy(frames, num_frames, contexts, penalties, number)
@@ -292,6 +318,8 @@ class TransducerSearching(Searching):
         """Whether a whole utterance can be searched on the device."""
         if self._device is None or options.mode == "fast-beam":
             return False
+        if self._stateful is not None and options.mode != "greedy":
+            return False
         return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
 
     def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
@@ -300,6 +328,8 @@ class TransducerSearching(Searching):
         return on_cpu or not self._is_on_device(options)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        if self._stateful is not None and self._device is not None:
+            return StatefulDeviceSearch(options, self._device)
         if self._stateful is not None:
             return StatefulGreedySearch(options, self._stateful)
         if options.mode == "greedy":
