@@ -1,6 +1,7 @@
 """Small random CTC models of transformers for tests: its own classes, with weights that do something, and folders."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,15 @@ CLASSES = {
     "data2vec-audio": "Data2VecAudio",
     "unispeech": "UniSpeech",
     "unispeech-sat": "UniSpeechSat",
+    "wav2vec2-conformer": "Wav2Vec2Conformer",
+    "wav2vec2-bert": "Wav2Vec2Bert",
+    "omniasr_ctc": "OmniASR",
+    "lasr_ctc": "Lasr",
 }
+WHOLE = ("vocab_size",)  # settings beside those of the part of a network
+PARTS = {"omniasr_ctc": "audio_config", "lasr_ctc": "encoder_config"}
+EXTRACTORS = {"wav2vec2-bert": "SeamlessM4T", "omniasr_ctc": "OmniASR", "lasr_ctc": "Lasr"}
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"ABCDE'"]
 
 
 def random_model(model_type: str = "wav2vec2", seed: int = 0, **settings: Any) -> Any:
@@ -41,13 +50,18 @@ def random_model(model_type: str = "wav2vec2", seed: int = 0, **settings: Any) -
     import transformers  # takes seconds
 
     name = CLASSES[model_type]
-    config = getattr(transformers, f"{name}Config")(**{**SMALL, **settings})
+    settings = {**SMALL, **settings}
+    if model_type in PARTS:
+        whole = {key: settings.pop(key) for key in WHOLE}
+        config = getattr(transformers, f"{name}CTCConfig")(**{PARTS[model_type]: settings}, **whole)
+    else:
+        config = getattr(transformers, f"{name}Config")(**settings)
     torch.manual_seed(seed)  # biases of convolutions stay as they are made, but for the noise
     model = getattr(transformers, f"{name}ForCTC")(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, value in model.state_dict().items():
-            if not value.is_floating_point():
+            if not value.is_floating_point() or key.endswith("inv_freq"):
                 continue
             noise = torch.randn(value.shape, generator=generator)
             if key.endswith("running_var"):
@@ -56,8 +70,21 @@ def random_model(model_type: str = "wav2vec2", seed: int = 0, **settings: Any) -
                 value.copy_(noise * (1.5 / value[0].numel()) ** 0.5 if value.shape[0] > 1 else 0.5 + noise.abs())
             else:
                 value.add_(0.3 * noise)
-        model.lm_head.weight.mul_(3.0)
+        head_of(model).weight.mul_(3.0)
     return model
+
+
+def head_of(model: Any) -> Any:
+    """The layer of the logits."""
+    return model.ctc_head if hasattr(model, "ctc_head") else model.lm_head
+
+
+def extractor_of(model_type: str, do_normalize: bool = True) -> Any:
+    """Upstream's feature extractor of a type of models."""
+    import transformers
+
+    settings = {} if model_type in ("wav2vec2-bert", "lasr_ctc") else {"do_normalize": do_normalize}
+    return getattr(transformers, f"{EXTRACTORS.get(model_type, 'Wav2Vec2')}FeatureExtractor")(**settings)
 
 
 def save(folder: Path, model: Any, *, do_normalize: bool = True, vocab: Any = None, **tokenizer: Any) -> Path:
@@ -65,15 +92,36 @@ def save(folder: Path, model: Any, *, do_normalize: bool = True, vocab: Any = No
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
+    model_type = model.config.model_type
+    if model_type in PARTS:
+        extractor_of(model_type, do_normalize).save_pretrained(folder)
+        pieces_tokenizer().save_pretrained(folder)
+        model.save_pretrained(folder)
+        return folder
     vocab = {token: id for id, token in enumerate(VOCAB)} if vocab is None else vocab
     write_json(folder / "vocab.json", vocab)
-    processor = transformers.Wav2Vec2Processor(
-        transformers.Wav2Vec2FeatureExtractor(do_normalize=do_normalize),
+    kind = transformers.Wav2Vec2BertProcessor if model_type == "wav2vec2-bert" else transformers.Wav2Vec2Processor
+    processor = kind(
+        extractor_of(model_type, do_normalize),
         transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **tokenizer),
     )
     processor.save_pretrained(folder)
     model.save_pretrained(folder)
     return folder
+
+
+def pieces_tokenizer() -> Any:
+    """A tokenizer of pieces, whose blank is the first of them."""
+    import tokenizers
+    import transformers
+
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.Unigram([(piece, -float(id)) for id, piece in enumerate(PIECES)], unk_id=3)
+    )
+    inner.decoder = tokenizers.decoders.Metaspace()
+    tokenizer = transformers.ParakeetTokenizer(tokenizer_object=inner, clean_up_tokenization_spaces=False)
+    tokenizer.add_special_tokens({"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+    return tokenizer
 
 
 def write(folder: Path, **config: Any) -> Path:
@@ -100,9 +148,12 @@ def write_json(path: Path, content: Any) -> None:
 
 @torch.no_grad()
 def upstream_log_probs(model: Any, waveform: np.ndarray, do_normalize: bool = True) -> Tensor:
-    """What transformers computes for one utterance, alone and without padding: (frames, tokens)."""
-    import transformers
-
-    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=do_normalize)
-    inputs = extractor(waveform, sampling_rate=16000, return_tensors="pt").input_values
-    return torch.log_softmax(model(inputs).logits[0].float(), dim=-1)
+    """What transformers computes for one utterance, alone: (frames, tokens), those that its attention mask shows."""
+    found = extractor_of(model.config.model_type, do_normalize)(waveform, sampling_rate=16000, return_tensors="pt")
+    if "input_features" not in found:
+        return torch.log_softmax(model(found["input_values"]).logits[0].float(), dim=-1)
+    mask = found.get("attention_mask")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using padding='same'")  # of LASR's even kernels
+        logits = model(found["input_features"], attention_mask=mask).logits[0]
+    return torch.log_softmax(logits[: None if mask is None else int(mask.sum())].float(), dim=-1)

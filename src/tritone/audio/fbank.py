@@ -30,13 +30,16 @@ def mel(hz: Any) -> Any:
     return 1127.0 * np.log1p(np.asarray(hz, dtype=np.float64) / 700.0)
 
 
-def mel_banks(num_bins: int, sample_rate: int, fft_size: int, low: float, high: float) -> Matrix:
+def mel_banks(
+    num_bins: int, sample_rate: int, fft_size: int, low: float, high: float, *, empty_filters: bool = False
+) -> Matrix:
     """The triangular mel filters: triangles on the mel axis, evenly spaced, each reaching its neighbours' centres.
 
     Args:
         num_bins: number of filters.
         sample_rate, low, high: in Hz; a `high` of 0 or below counts from the Nyquist frequency.
         fft_size: length of the DFT, samples.
+        empty_filters: whether filters may be so narrow that they cover no DFT bin, and say nothing.
 
     Returns:
         (fft_size // 2, num_bins): power spectrum without the Nyquist bin to mel energies.
@@ -57,7 +60,7 @@ def mel_banks(num_bins: int, sample_rate: int, fft_size: int, low: float, high: 
     falling = (right - position) / (right - centre)
     banks: Matrix = np.maximum(np.minimum(rising, falling), 0.0)
     empty = np.flatnonzero(banks.sum(axis=0) == 0)
-    if len(empty):
+    if len(empty) and not empty_filters:
         raise ValueError(f"mel filter {empty[0]} of {num_bins} covers no DFT bin; use fewer filters or a longer window")
     return banks
 

@@ -9,12 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from families.conftest import babble
-from families.hf_models import random_model, save, upstream_log_probs
+from families.hf_models import PARTS, head_of, random_model, save, upstream_log_probs
 from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.hf.export import export_hf
 from tritone.families.onnx.writer import export_graph
+from tritone.inspection.checkpoint import recognise
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime import open_graph
@@ -100,6 +101,28 @@ def test_beam_search_takes_a_language_model_and_hotwords(bundle: Bundle, tmp_pat
     assert all(set(text) - set("C ") for text in texts())
     assert all(set(text) <= set("C ") for text in texts(lm=tmp_path / "lm.arpa", lm_weight=50.0))
     assert all("BAD" in text for text in texts(hotwords=(("BAD", 60.0),)))
+
+
+@pytest.mark.parametrize("model_type", ["wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc"])
+def test_other_types_from_folder_to_the_texts_of_upstreams_tokenizer(model_type: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model = random_model(model_type, num_hidden_layers=1)
+    head_of(model).bias.data.sub_(upstream_log_probs(model, babble(64000, 5)).mean(dim=0))
+    head_of(model).bias.data[1:4].sub_(100.0)  # those that stand for no text
+    folder = save(tmp_path / "model", model)
+    found = recognise(folder)
+    assert (found.family, found.arguments) == ("hf", {"folder": folder})
+    bundle = export_hf(**found.arguments, output=tmp_path / "b", tail_padding_ms=0).bundle
+    assert bundle.manifest.frame_s == (0.04 if model_type == "lasr_ctc" else 0.02)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    waveforms = [babble(16000, 3), babble(9001, 4), babble(24000, 6)]
+    best = [upstream_log_probs(model, each).argmax(dim=1) for each in waveforms]
+    # Skipping special tokens takes blanks out before equal tokens are joined, but in the tokenizers of pieces.
+    skipped = model_type in PARTS
+    expected = [" ".join(tokenizer.decode(ids, skip_special_tokens=skipped).split()) for ids in best]
+    assert all(len(set(text)) > 2 for text in expected)
+    assert [each.text for each in open_offline(bundle).recognize(waveforms)] == expected
 
 
 @pytest.mark.slow

@@ -9,12 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from families.hf_models import VOCAB, write, write_json
+from families.hf_models import PIECES, VOCAB, pieces_tokenizer, write, write_json
 from tritone.errors import ExportError
 from tritone.families.hf.checkpoint import renamed
+from tritone.families.hf.config import parse_config
 from tritone.families.hf.export import HfModel, export_hf
+from tritone.families.hf.features import read_front_end
 from tritone.families.hf.options import HfOptions
-from tritone.families.hf.tokenizer import read_tokenizer
+from tritone.families.hf.tokenizer import read_pieces, read_tokenizer
 
 
 def opened(folder: Path, **options: Any) -> HfModel:
@@ -223,3 +225,53 @@ def test_a_program_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="cannot be read safely"):
         opened(folder)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "wav2vec2-conformer", "position_embeddings_type": "relative_key"}, "is of wav2vec2-bert alone"),
+        ({"model_type": "wav2vec2-conformer", "conv_depthwise_kernel_size": 8}, "8 must be odd"),
+        (
+            {"model_type": "wav2vec2-bert", "position_embeddings_type": "alibi"},
+            "position_embeddings_type: Input",
+        ),
+        ({"model_type": "wav2vec2-bert", "add_adapter": True}, "add_adapter: true"),
+        ({"model_type": "wav2vec2-bert", "use_intermediate_ffn_before_adapter": True}, "use_intermediate_ffn_before"),
+        ({"model_type": "omniasr_ctc", "audio_config": {"num_conv_pos_embeddings": 5}}, "num_conv_pos_embeddings 5 is"),
+        ({"model_type": "omniasr_ctc", "audio_config": [1]}, "audio_config should hold settings"),
+        ({"model_type": "lasr_ctc", "encoder_config": {"rope_parameters": {"rope_type": "yarn"}}}, "rope_type"),
+        ({"model_type": "lasr_ctc", "encoder_config": {"rope_parameters": {"factor": 2}}}, "rope_parameters.factor"),
+        ({"model_type": "lasr_ctc", "encoder_config": {"head_dim": 100}}, "head_dim 100 is not"),
+        ({"model_type": "lasr_ctc", "encoder_config": {"num_attention_heads": 7}}, "num_attention_heads 7"),
+    ],
+)
+def test_what_other_types_have_and_is_not_computed_is_refused_by_its_name(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ExportError, match=said):
+        parse_config(config, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "extractor", "said"),
+    [
+        ("wav2vec2-bert", {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}, "has a SeamlessM4TFeatureExtractor"),
+        ("wav2vec2-bert", {"num_mel_bins": 40}, "frames of 160"),
+        ("wav2vec2-bert", {"num_mel_bins": 160, "stride": True}, "covers no DFT bin"),
+        ("lasr_ctc", {"feature_size": 80}, "expected 128"),
+        ("lasr_ctc", {"n_fft": 1024}, "n_fft 1024"),
+        ("lasr_ctc", {"hop_length": 0}, "whole numbers above 0"),
+        ("lasr_ctc", {"sampling_rate": 8000}, "low < high"),
+        ("omniasr_ctc", {"do_normalize": "yes"}, "do_normalize 'yes'"),
+    ],
+)
+def test_features_that_are_not_the_models_are_refused(model_type: str, extractor: dict[str, Any], said: str) -> None:
+    config = parse_config({"model_type": model_type}, "config.json")
+    with pytest.raises(ExportError, match=said):
+        read_front_end(extractor, Path("preprocessor_config.json"), config)
+
+
+def test_a_blank_that_is_no_piece_is_refused(tmp_path: Path) -> None:
+    pieces_tokenizer().save_pretrained(tmp_path)
+    assert read_pieces(tmp_path, len(PIECES) + 2, 0).nameless == [len(PIECES), len(PIECES) + 1]
+    with pytest.raises(ExportError, match=r"the blank of .* is 12"):
+        read_pieces(tmp_path, 40, 12)

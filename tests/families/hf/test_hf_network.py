@@ -1,5 +1,6 @@
 """Networks of random shapes against transformers, whose result for an utterance alone every row must have."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from families.conftest import babble
-from families.hf_models import random_model, upstream_log_probs
+from families.hf_models import extractor_of, random_model, upstream_log_probs
 from tritone.families.export.fused import fused
 from tritone.families.export.precision import in_precision
 from tritone.families.hf.checkpoint import renamed
 from tritone.families.hf.config import parse_config
-from tritone.families.hf.features import Samples
+from tritone.families.hf.features import read_front_end
 from tritone.families.hf.graphs import OfflineGraph
 from tritone.families.hf.layers import distance_buckets
 from tritone.families.hf.model import Network
@@ -26,7 +27,9 @@ ATOL = 1e-3  # of log-probabilities around -10 of networks with large weights; m
 def graph_of(model: Any, do_normalize: bool = True) -> OfflineGraph:
     config = parse_config(model.config.to_dict(), "config.json")
     network = Network.of(config, renamed(model.state_dict(), config.model_type), "the test")
-    return OfflineGraph(network, Samples(do_normalize), 16000).eval()
+    settings = extractor_of(config.model_type, do_normalize).to_dict()
+    front_end, sample_rate = read_front_end(settings, Path("preprocessor_config.json"), config)
+    return OfflineGraph(network, front_end, sample_rate).eval()
 
 
 @st.composite
@@ -62,8 +65,43 @@ def models(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return model_type, settings
 
 
-@given(model=models(), do_normalize=st.booleans(), seed=st.integers(0, 1000), data=st.data())
-@settings(max_examples=12, deadline=None)
+@st.composite
+def conformers(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    kind = draw(st.sampled_from(["wav2vec2-conformer", "wav2vec2-bert"]))
+    types = ["relative", "rotary", None, *(["relative_key"] if kind == "wav2vec2-bert" else [])]
+    settings: dict[str, Any] = {
+        "position_embeddings_type": draw(st.sampled_from(types)),
+        "conv_depthwise_kernel_size": draw(st.sampled_from([3, 7, 31])),
+        "layer_norm_eps": draw(st.sampled_from([1e-5, 1e-2])),
+        "rotary_embedding_base": draw(st.sampled_from([10000, 100])),
+    }
+    if kind == "wav2vec2-bert":
+        settings |= {"left_max_position_embeddings": draw(st.integers(0, 70)), "right_max_position_embeddings": 8}
+    return kind, settings | {"num_attention_heads": 2 if settings["position_embeddings_type"] == "rotary" else 3}
+
+
+LASR = st.tuples(
+    st.just("lasr_ctc"),
+    st.fixed_dictionaries(
+        {
+            "conv_kernel_size": st.sampled_from([3, 8, 32]),
+            "attention_bias": st.booleans(),
+            "convolution_bias": st.booleans(),
+            "conv_residual_weights": st.sampled_from([(2.0, 1.0), (1.0, 0.5)]),
+            "subsampling_conv_channels": st.just(16),
+        }
+    ),
+)
+OMNIASR = st.tuples(st.just("omniasr_ctc"), st.builds(dict, hidden_act=st.sampled_from(["gelu", "relu"])))
+
+
+@given(
+    model=models() | conformers() | OMNIASR | LASR,
+    do_normalize=st.booleans(),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+@settings(max_examples=24, deadline=None)
 @torch.no_grad()
 def test_every_row_of_a_batch_has_the_result_of_transformers_for_it_alone(
     model: tuple[str, dict[str, Any]], do_normalize: bool, seed: int, data: st.DataObject

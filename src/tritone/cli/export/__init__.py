@@ -39,7 +39,7 @@ def hf(
         typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
     ],
 ) -> None:
-    """Export a CTC model of transformers, waveform in: wav2vec2 (also MMS), HuBERT, WavLM, data2vec, UniSpeech."""
+    """Export a CTC model of transformers, waveform in: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR."""
     export("hf", {**values, "folder": folder}, "log probability")
 
 

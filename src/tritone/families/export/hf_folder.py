@@ -17,11 +17,14 @@ from torch import Tensor
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint
 from tritone.families.export.json_files import read_json, read_json_if_there
+from tritone.families.export.settings import shown
 
 CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that is there is read, as upstream does
 SAFE = ".safetensors"
+PIECES = ("BPE", "Unigram")  # kinds of tokenizers that are made of sentencepiece's models
 
 
 def read_extractor(folder: Path) -> tuple[dict[str, Any], Path]:
@@ -39,6 +42,35 @@ def read_extractor(folder: Path) -> tuple[dict[str, Any], Path]:
             "audio; save the model's processor into the folder, with its save_pretrained"
         )
     return read_json(folder / PREPROCESSOR), folder / PREPROCESSOR
+
+
+def read_pieces_by_id(path: Path) -> dict[int, str]:
+    """The tokens in a tokenizer.json made of a sentencepiece model, special ones among them, by their ids.
+
+    Raises:
+        ExportError: the file is missing or damaged, of another kind, or names two tokens for an id.
+    """
+    content = read_json(path)
+    model = content.get("model")
+    kind = model.get("type") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or kind not in PIECES or "ByteLevel" in str(content.get("decoder")):
+        raise ExportError(f"{path} is of a tokenizer of type {shown(kind)}; expected one made of sentencepiece's")
+    vocab, added = model.get("vocab"), content.get("added_tokens") or []
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(vocab, dict):
+        pairs += [(id, token) for token, id in vocab.items()]
+    elif isinstance(vocab, list):
+        pairs += [(id, each[0] if isinstance(each, list) and each else each) for id, each in enumerate(vocab)]
+    if not isinstance(added, list) or not all(isinstance(each, dict) for each in added):
+        raise ExportError(f"{path}: added_tokens should be a list of tokens with their ids")
+    pairs += [(each.get("id"), each.get("content")) for each in added]
+    named: dict[int, str] = {}
+    for id, token in pairs:
+        if isinstance(id, bool) or not isinstance(id, int) or not isinstance(token, str):
+            raise ExportError(f"{path}: expected an id for each token, got {shown(id)} for {shown(token)}")
+        if named.setdefault(id, token) != token:
+            raise ExportError(f"{path}: {shown(named[id])} and {shown(token)} have the same id {id}")
+    return named
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -16,7 +16,25 @@ from tritone.families.hf.config import PREFIXES
 # Weight norm: magnitude and direction, by the names of torch's newer and its older form.
 NORMED = ((".parametrizations.weight.original0", ".parametrizations.weight.original1"), (".weight_g", ".weight_v"))
 TRAINING = ("masked_spec_embed", "num_batches_tracked")  # ends of names of what matters in training alone
-HEAD = "lm_head.weight"
+# What Wav2Vec2-Conformer stores and does not use, or makes of its config: transformers never calls the convolution.
+UNUSED = {"wav2vec2-conformer": ("encoder.pos_conv_embed.", "encoder.embed_positions.")}
+HEADS = {"omniasr_ctc": "ctc_head.", "lasr_ctc": "ctc_head."}
+HEAD = "lm_head."  # of all others
+# Parts of other types that are wav2vec 2.0's or in their place, by their names behind the prefix.
+NAMES: Mapping[str, Mapping[str, str]] = {
+    "omniasr_ctc": {
+        "subsampling.conv_layers.": "feature_extractor.conv_layers.",
+        "subsampling.": "feature_projection.",
+        "encode_positions.": "encoder.pos_conv_embed.",
+        "layers.": "encoder.layers.",
+        "layer_norm.": "encoder.layer_norm.",
+    },
+    "lasr_ctc": {
+        "subsampler.": "feature_extractor.",
+        "layers.": "encoder.layers.",
+        "out_norm.": "encoder.out_norm.",
+    },
+}
 
 
 def read_state(files: list[Path], model_type: str) -> dict[str, Tensor]:
@@ -28,18 +46,29 @@ def read_state(files: list[Path], model_type: str) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for file in files:
         state |= read_tensors(file)
-    if HEAD not in state:
+    if (head := f"{HEADS.get(model_type, HEAD)}weight") not in state:
         raise ExportError(
-            f"{files[0].parent} has no {HEAD}: it is a model without CTC head, such as one that was only pretrained. "
+            f"{files[0].parent} has no {head}: it is a model without CTC head, such as one that was only pretrained. "
             "Give one that was fine-tuned for CTC, saved from a …ForCTC class."
         )
     return renamed(state, model_type)
 
 
 def renamed(state: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:
-    """Tensors by names without upstream's prefix; what training alone needs is left out, weight norm is folded."""
-    prefix = PREFIXES[model_type]
-    found = {name.removeprefix(prefix): value for name, value in state.items() if not name.endswith(TRAINING)}
+    """Tensors by names without upstream's prefix; what is of no use here is left out, weight norm is folded."""
+    prefix, own_head, parts = PREFIXES[model_type], HEADS.get(model_type, HEAD), NAMES.get(model_type, {})
+
+    def own(name: str) -> str:
+        if name.startswith(own_head):
+            return HEAD + name.removeprefix(own_head)
+        name = name.removeprefix(prefix)
+        part = next((each for each in parts if name.startswith(each)), "")
+        return parts.get(part, "") + name.removeprefix(part)
+
+    found = {own(name): value for name, value in state.items() if not name.endswith(TRAINING)}
+    found = {name: value for name, value in found.items() if not name.startswith(UNUSED.get(model_type, ()))}
+    if (head := found.get(f"{HEAD}weight")) is not None and head.dim() == 3:  # a convolution of kernel 1
+        found[f"{HEAD}weight"] = head.squeeze(2)
     for magnitude, direction in NORMED:
         for name in [name for name in found if name.endswith(magnitude)]:
             root = name.removesuffix(magnitude)
@@ -70,6 +99,7 @@ def adapter_file(folder: Path, language: str) -> Path:
 def read_adapter(path: Path, model_type: str) -> dict[str, Tensor]:
     """The tensors that a language replaces: adapters of layers and the CTC head; errors as of `read_tensors`."""
     state = read_tensors(path)
-    if HEAD not in state or not torch.is_tensor(state[HEAD]):
-        raise ExportError(f"{path} has no {HEAD}; an adapter holds the head of its language")
+    name = f"{HEAD}weight"
+    if name not in state or not torch.is_tensor(state[name]):
+        raise ExportError(f"{path} has no {name}; an adapter holds the head of its language")
     return renamed(state, model_type)

@@ -21,14 +21,46 @@ PREFIXES: Mapping[str, str] = {
     "data2vec-audio": "data2vec_audio.",
     "unispeech": "unispeech.",
     "unispeech-sat": "unispeech_sat.",
+    "wav2vec2-conformer": "wav2vec2_conformer.",
+    "wav2vec2-bert": "wav2vec2_bert.",
+    "omniasr_ctc": "model.audio_tower.",
+    "lasr_ctc": "encoder.",
 }
 """The supported values of `model_type`, and what the names of their tensors begin with."""
 
-DATA2VEC_DEFAULTS = {"num_conv_pos_embeddings": 5}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "data2vec-audio": {"num_conv_pos_embeddings": 5},
+    "wav2vec2-conformer": {"position_embeddings_type": "relative"},
+    "wav2vec2-bert": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "hidden_act": "swish",
+        "position_embeddings_type": "relative_key",
+    },
+    "omniasr_ctc": {
+        "vocab_size": 10288,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "conv_bias": True,
+        "pad_token_id": 1,
+    },
+}
+"""What a type has by default where it is not what wav2vec 2.0 has."""
+
+CONFORMERS = ("wav2vec2-conformer", "wav2vec2-bert")
+LASR = "lasr_ctc"
+# Of configs with parts, the one that has the sizes of the network.
+PARTS = {"omniasr_ctc": "audio_config", LASR: "encoder_config"}
 
 # A config may come from a stranger, and modules are made by these numbers.
 Size = Annotated[int, Field(gt=0, le=2**16)]
 Layers = Annotated[int, Field(gt=0, le=1024)]
+Id = Annotated[int, Field(ge=0)]
+Distance = Annotated[int, Field(ge=0, le=2**16)]
 Sizes = Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "selu", "silu", "swish"]
 
@@ -38,6 +70,7 @@ class ModelConfig(BaseModel):
 
     `conv_kernel`, `conv_stride`: of the convolutions over samples. `num_conv_pos_embeddings`: the width of the
     positional convolution in frames; of data2vec their number, where `conv_pos_kernel_size` is the width.
+    `position_embeddings_type` and what follows are of conformers, `blank_token_id` of types that have a tokenizer.json.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -65,7 +98,14 @@ class ModelConfig(BaseModel):
     num_buckets: Annotated[int, Field(ge=4, le=2**16)] = 320
     max_bucket_distance: Size = 800
     adapter_attn_dim: Size | None = None
-    pad_token_id: Annotated[int, Field(ge=0)] | None = 0
+    position_embeddings_type: Literal["relative", "relative_key", "rotary"] | None = None
+    rotary_embedding_base: Annotated[float, Field(gt=1, le=1e9)] = 10000
+    left_max_position_embeddings: Distance = 64
+    right_max_position_embeddings: Distance = 8
+    conv_depthwise_kernel_size: Size = 31
+    feature_projection_input_dim: Size = 160
+    pad_token_id: Id | None = 0
+    blank_token_id: Id = 0
 
     @model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
@@ -76,6 +116,16 @@ class ModelConfig(BaseModel):
         for name in ("num_attention_heads", "num_conv_pos_embedding_groups"):
             if self.hidden_size % getattr(self, name):
                 raise ValueError(f"hidden_size {self.hidden_size} is no multiple of {name} {getattr(self, name)}")
+        if self.is_omniasr and self.num_conv_pos_embeddings % 2:
+            raise ValueError(
+                f"num_conv_pos_embeddings {self.num_conv_pos_embeddings} is odd, upstream's needs two halves"
+            )
+        if self.model_type == "wav2vec2-conformer" and self.position_embeddings_type == "relative_key":
+            raise ValueError("position_embeddings_type relative_key is of wav2vec2-bert alone")
+        if self.is_conformer and not self.has_causal_convolutions and self.conv_depthwise_kernel_size % 2 == 0:
+            raise ValueError(f"conv_depthwise_kernel_size {self.conv_depthwise_kernel_size} must be odd")
+        if self.position_embeddings_type == "rotary" and self.hidden_size // self.num_attention_heads % 2:
+            raise ValueError("rotary positions need an even number of channels in each of num_attention_heads")
         if self.is_wavlm and self.max_bucket_distance <= self.num_buckets // 4:
             raise ValueError(
                 f"max_bucket_distance {self.max_bucket_distance} must be above a quarter of num_buckets "
@@ -94,35 +144,144 @@ class ModelConfig(BaseModel):
         return self.model_type == "data2vec-audio"
 
     @property
+    def is_omniasr(self) -> bool:
+        """Whether it is wav2vec 2.0 with layer norms throughout, under other names."""
+        return self.model_type == "omniasr_ctc"
+
+    @property
+    def blank_piece(self) -> int | None:
+        """The blank, of types that have a tokenizer.json; the tokenizer of others says it."""
+        return self.blank_token_id if self.is_omniasr else None
+
+    @property
+    def is_conformer(self) -> bool:
+        """Whether layers have convolutions."""
+        return self.model_type in CONFORMERS
+
+    @property
+    def takes_fbank(self) -> bool:
+        """Whether mel bands go in, and no samples."""
+        return self.model_type == "wav2vec2-bert"
+
+    @property
+    def has_causal_convolutions(self) -> bool:
+        """Whether a conformer's convolutions see no later frame, and have a layer norm behind them."""
+        return self.model_type == "wav2vec2-bert"
+
+    @property
     def stable(self) -> bool:
         """Whether layer norms come before attention and feed-forward layers."""
-        return self.do_stable_layer_norm and not self.is_data2vec
+        return (self.do_stable_layer_norm or self.is_omniasr) and not self.is_data2vec
 
     @property
     def group_norm(self) -> bool:
         """Whether the first convolution is normalised over the utterance, and no other at all."""
-        return self.feat_extract_norm == "group" and not self.is_data2vec
+        return self.feat_extract_norm == "group" and not self.is_data2vec and not self.is_omniasr
 
     @property
     def language_adapter(self) -> int | None:
         """The width inside of adapters of languages; upstream gives them to stable layers alone, and not to WavLM's."""
-        return self.adapter_attn_dim if self.stable and not self.is_wavlm else None
+        return self.adapter_attn_dim if self.do_stable_layer_norm and self.stable and not self.is_wavlm else None
 
     @property
     def stride(self) -> int:
-        """Samples from one frame to the next."""
-        return math.prod(self.conv_stride)
+        """Frames of features, or samples, from one encoder frame to the next."""
+        return 1 if self.takes_fbank else math.prod(self.conv_stride)
 
     @property
     def reach(self) -> int:
-        """Samples that a frame is made of: 400 of usual models."""
+        """Frames of features, or samples, that an encoder frame is made of: 400 samples of usual models."""
         width = 1
+        if self.takes_fbank:
+            return width
         for kernel, stride in reversed(list(zip(self.conv_kernel, self.conv_stride, strict=True))):
             width = (width - 1) * stride + kernel
         return width
 
 
-def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig:
+Weights = Annotated[tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...], Field(min_length=2, max_length=2)]
+
+
+class Rotary(BaseModel):
+    """`rope_parameters`; nothing but what changes no result may stand beside them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rope_type: Literal["default"] = "default"
+    rope_theta: Annotated[float, Field(gt=1, le=1e9)] = 10000.0
+
+
+class LasrConfig(BaseModel):
+    """The fields of LASR's config.json, as `ModelConfig` has them; those of the encoder stand in a part of their own.
+
+    `feed_forward_residual_weights`, `conv_residual_weights`: what the input of such a layer and its result are
+    multiplied with before they are added. `head_dim`: of models that have the usual one alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    model_type: str
+    vocab_size: Size = 512
+    pad_token_id: Id = 0
+    hidden_size: Size = 512
+    num_hidden_layers: Layers = 17
+    num_attention_heads: Size = 8
+    head_dim: Size | None = None
+    intermediate_size: Size = 2048
+    hidden_act: Activation = "silu"
+    attention_bias: bool = False
+    convolution_bias: bool = False
+    conv_kernel_size: Size = 32
+    subsampling_conv_channels: Size = 256
+    subsampling_conv_kernel_size: Size = 5
+    subsampling_conv_stride: Size = 2
+    num_mel_bins: Size = 128
+    layer_norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
+    feed_forward_residual_weights: Weights = (1.5, 0.5)
+    conv_residual_weights: Weights = (2.0, 1.0)
+    rope_parameters: Rotary | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "LasrConfig":
+        size, rest = divmod(self.hidden_size, self.num_attention_heads)
+        if rest or size % 2:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must have an even number of channels for each of "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.head_dim not in (None, size):
+            raise ValueError(f"head_dim {self.head_dim} is not hidden_size by num_attention_heads, {size}")
+        if self.subsampling_conv_kernel_size < self.subsampling_conv_stride:
+            raise ValueError("subsampling_conv_stride goes beyond subsampling_conv_kernel_size")
+        return self
+
+    @property
+    def rotary(self) -> Rotary:
+        """The positions of attention."""
+        return self.rope_parameters or Rotary()
+
+    @property
+    def blank_piece(self) -> int | None:
+        """The blank."""
+        return self.pad_token_id
+
+    @property
+    def language_adapter(self) -> int | None:
+        """There is none."""
+        return None
+
+    @property
+    def stride(self) -> int:
+        """Frames of features from one encoder frame to the next."""
+        return self.subsampling_conv_stride**2
+
+    @property
+    def reach(self) -> int:
+        """Frames of features that an encoder frame is made of."""
+        return (self.subsampling_conv_kernel_size - 1) * (self.subsampling_conv_stride + 1) + 1
+
+
+def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig | LasrConfig:
     """Read the content of config.json.
 
     Raises:
@@ -139,9 +298,16 @@ def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig:
             f"{origin} has add_adapter: true, convolutions after the encoder, which are not supported. Adapters of "
             "MMS (adapter_attn_dim) are."
         )
-    defaults = DATA2VEC_DEFAULTS if model_type == "data2vec-audio" else {}
+    if content.get("use_intermediate_ffn_before_adapter"):
+        raise ExportError(f"{origin} has use_intermediate_ffn_before_adapter: true, which is not supported")
+    part = content.get(PARTS.get(model_type, ""), {})
+    if not isinstance(part, dict):
+        raise ExportError(f"{origin}: {PARTS[model_type]} should hold settings by name")
+    if model_type == "omniasr_ctc" and "hidden_act" in part:
+        part = {**part, "feat_extract_activation": part["hidden_act"]}
+    kind = LasrConfig if model_type == LASR else ModelConfig
     try:
-        return ModelConfig.model_validate({**defaults, **content})
+        return kind.model_validate({**DEFAULTS.get(model_type, {}), **part, **content})
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, each['loc'])) or 'sizes'}: {each['msg']}" for each in error.errors()[:5]]
         raise ExportError(f"{origin} cannot be used: {'; '.join(faults)}") from error

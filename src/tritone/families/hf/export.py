@@ -7,7 +7,7 @@ config.json, processor_config.json, vocab.json, …, model.safetensors
 from pathlib import Path
 from typing import Any
 
-from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
+from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
@@ -18,19 +18,17 @@ from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.hf.checkpoint import adapter_file, read_adapter, read_state
 from tritone.families.hf.config import parse_config
-from tritone.families.hf.features import Samples
+from tritone.families.hf.features import read_front_end
 from tritone.families.hf.graphs import OfflineGraph
 from tritone.families.hf.model import Network
 from tritone.families.hf.options import HfOptions
-from tritone.families.hf.tokenizer import VOCAB, read_tokenizer
+from tritone.families.hf.tokenizer import read_pieces, read_tokenizer
 
-EXTRACTOR = "Wav2Vec2FeatureExtractor"
 LANGUAGE_MODELS = "language_model"  # the folder of Wav2Vec2ProcessorWithLM
-RATES = (1000, 768_000)  # Hz, what manifests allow
 
 
 def export_hf(**choices: Any) -> ExportReport:
-    """Export a CTC model of transformers: wav2vec 2.0, HuBERT, WavLM, data2vec, UniSpeech, UniSpeech-SAT, MMS.
+    """Export a CTC model of transformers: wav2vec 2.0, HuBERT, WavLM and the other types of `config.PREFIXES`.
 
     Args:
         choices: the fields of `HfOptions`.
@@ -56,14 +54,20 @@ class HfModel(ExportedModel):
         if not folder.is_dir():
             raise ExportError(f"folder not found: {folder}; give one that transformers' save_pretrained wrote")
         self.settings = parse_config(read_json(folder / CONFIG), str(folder / CONFIG))
-        normalize, self.sample_rate = _read_extractor(folder)
+        self.front_end, self.sample_rate = read_front_end(*read_extractor(folder), self.settings)
         self.network = self._read_network(folder)
         self.settings = self.network.config
-        self.front_end = Samples(normalize)
-        self.table = read_tokenizer(folder, self.settings.vocab_size, options.language)
+        if (blank := self.settings.blank_piece) is not None:
+            self.table = read_pieces(folder, self.settings.vocab_size, blank)
+        else:
+            self.table = read_tokenizer(folder, self.settings.vocab_size, options.language)
         self.tokens = self.table.tokens
-        self.sources |= {"config": folder / CONFIG, "vocabulary": folder / VOCAB}
-        self.choices = {"model_type": self.settings.model_type, "normalize": normalize, "language": options.language}
+        self.sources |= {"config": folder / CONFIG, "vocabulary": self.table.origin}
+        self.choices = {
+            "model_type": self.settings.model_type,
+            "normalize": self.front_end.described().normalize != "none",
+            "language": options.language,
+        }
         self.notes = tuple(self._noted(folder))
 
     def _read_network(self, folder: Path) -> Network:
@@ -88,7 +92,7 @@ class HfModel(ExportedModel):
                 f"{len(self.table.nameless)} outputs have no token in the vocabulary; their texts are like "
                 f"{self.table.tokens[self.table.nameless[0]]}"
             )
-        if self.settings.pad_token_id not in (None, self.table.blank_id):
+        if self.settings.blank_piece is None and self.settings.pad_token_id not in (None, self.table.blank_id):
             notes.append(
                 f"the blank is the tokenizer's pad token, id {self.table.blank_id}, as in upstream's decoding; "
                 f"config.json has pad_token_id {self.settings.pad_token_id}"
@@ -109,25 +113,16 @@ class HfModel(ExportedModel):
         table = self.table
         return {
             "kind": "ctc",
-            "features": Features(
-                kind="samples",
-                frame_length=1,
-                frame_shift=1,
-                num_mel_bins=1,
-                window="rectangular",
-                preemphasis=0.0,
-                sample_scale=1.0,
-                normalize="all-features" if self.front_end.normalize else "none",
-            ),
+            "features": self.front_end.described(),
             "encoder": Encoder(
                 subsampling_rate=self.settings.stride,
                 output_dim=self.settings.hidden_size,
-                min_samples=self.settings.reach,
+                min_samples=self.front_end.least_samples(self.settings.reach),
                 tail_samples=tail_samples(self.options, self.sample_rate),
             ),
             "vocabulary": Vocabulary(
                 size=self.settings.vocab_size,
-                units="char",
+                units=table.units,
                 connect_symbol=table.connect_symbol,
                 blank_id=table.blank_id,
                 unk_id=table.unk_id,
@@ -135,19 +130,3 @@ class HfModel(ExportedModel):
                 eos_id=table.eos_id,
             ),
         }
-
-
-def _read_extractor(folder: Path) -> tuple[bool, int]:
-    """Whether waveforms are normalised, and the sample rate in Hz.
-
-    Raises:
-        ExportError: the file is missing, or it is of another kind of features.
-    """
-    content, path = read_extractor(folder)
-    kind = content.get("feature_extractor_type", EXTRACTOR)
-    normalize, rate = content.get("do_normalize", True), content.get("sampling_rate", 16000)
-    if kind != EXTRACTOR or content.get("feature_size", 1) != 1:
-        raise ExportError(f"{path} is of a {kind} of size {content.get('feature_size', 1)}; expected {EXTRACTOR} of 1")
-    if not isinstance(normalize, bool) or not isinstance(rate, int) or not RATES[0] <= rate <= RATES[1]:
-        raise ExportError(f"{path} has do_normalize {normalize!r} and sampling_rate {rate!r}; expected a bool and Hz")
-    return normalize, rate

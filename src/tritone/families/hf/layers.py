@@ -4,7 +4,8 @@ Activations are (batch, frames, channels) throughout, in the convolutions too: w
 a convolution is one product with them. So norms need no transposed copies, and int8 reaches these products as well.
 Results of a row never depend on what follows its last frame: convolutions over samples are not padded, the norm over
 an utterance counts its own frames alone, and positional convolutions find zeros behind the last one.
-Method and names: transformers, models/wav2vec2/modeling_wav2vec2.py, and hubert, wavlm and data2vec beside it.
+Method and names: transformers, models/wav2vec2/modeling_wav2vec2.py, and hubert, wavlm and data2vec beside it. What
+omniasr has under other names is the same; see `checkpoint.renamed`.
 """
 
 import math
@@ -38,6 +39,11 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 def before(end: Tensor, x: Tensor) -> Tensor:
     """(batch, frames, 1) bool: whether a frame of `x` (batch, frames, channels) is before the `end` of its row."""
     return (torch.arange(x.shape[1], device=x.device) < end.unsqueeze(1)).unsqueeze(2)
+
+
+def hidden_keys(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """(batch, 1, 1, frames), what is added to scores: 0, or `HIDDEN` where `mask` (batch, frames, 1) is False."""
+    return torch.where(mask, 0.0, HIDDEN).to(dtype).view(mask.shape[0], 1, 1, -1)
 
 
 class UtteranceNorm(nn.Module):
@@ -107,10 +113,9 @@ class FeatureProjection(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layer_norm = (
-            nn.LayerNorm(config.conv_dim[-1], config.layer_norm_eps) if config.feat_proj_layer_norm else None
-        )
-        self.projection = nn.Linear(config.conv_dim[-1], config.hidden_size)
+        inputs = config.feature_projection_input_dim if config.takes_fbank else config.conv_dim[-1]
+        self.layer_norm = nn.LayerNorm(inputs, config.layer_norm_eps) if config.feat_proj_layer_norm else None
+        self.projection = nn.Linear(inputs, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.projection(x if self.layer_norm is None else self.layer_norm(x))
@@ -192,19 +197,37 @@ def distance_buckets(count: int, furthest: int) -> Tensor:
         return torch.where(size < exact, size, far) + (distances > 0).long() * half
 
 
-class Attention(nn.Module):
-    """Attention of all frames to all frames.
-
-    WavLM's has a gate for each query and head, which weighs the bias of distances.
-    """
+class Heads(nn.Module):
+    """What all attention of all frames to all frames has: heads, and how they mix values."""
 
     wide_softmax = False
     fused = False
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
+        self.heads, self.size = heads, width // heads
+
+    def split(self, x: Tensor) -> Tensor:
+        """(batch, frames, width) -> (batch, heads, frames, size)."""
+        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor:
+        """(batch, frames, width) of three (batch, heads, frames, size), and of what is added to their scores."""
+        if self.fused:
+            mixed = F.scaled_dot_product_attention(query, key, value, added)
+        else:
+            scores = (query * self.size**-0.5) @ key.transpose(2, 3) + added
+            weights = torch.softmax(as_dtype(scores, torch.float32) if self.wide_softmax else scores, dim=-1)
+            mixed = as_dtype(weights, value.dtype) @ value
+        return mixed.transpose(1, 2).flatten(2)
+
+
+class Attention(Heads):
+    """Attention of wav2vec 2.0; WavLM's has a gate for each query and head, which weighs the bias of distances."""
+
+    def __init__(self, config: ModelConfig) -> None:
         width = config.hidden_size
-        self.heads, self.size = config.num_attention_heads, width // config.num_attention_heads
+        super().__init__(width, config.num_attention_heads)
         self.k_proj = nn.Linear(width, width)
         self.v_proj = nn.Linear(width, width)
         self.q_proj = nn.Linear(width, width)
@@ -224,21 +247,14 @@ class Attention(nn.Module):
         if self.fused:
             layers = self.q_proj, self.k_proj, self.v_proj
             joined = F.linear(x, torch.cat([each.weight for each in layers]), torch.cat([each.bias for each in layers]))
-            query, key, value = map(self._split, joined.chunk(3, dim=-1))
-            mixed = F.scaled_dot_product_attention(query, key, value, added)
+            query, key, value = map(self.split, joined.chunk(3, dim=-1))
         else:
-            query, key, value = (self._split(layer(x)) for layer in (self.q_proj, self.k_proj, self.v_proj))
-            scores = (query * self.size**-0.5) @ key.transpose(2, 3) + added
-            weights = torch.softmax(as_dtype(scores, torch.float32) if self.wide_softmax else scores, dim=-1)
-            mixed = as_dtype(weights, value.dtype) @ value
-        return self.out_proj(mixed.transpose(1, 2).flatten(2))
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+            query, key, value = (self.split(layer(x)) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        return self.out_proj(self.mix(query, key, value, added))
 
     def _gate(self, x: Tensor) -> Tensor:
         """(batch, heads, frames, 1)."""
-        sums = self.gru_rel_pos_linear(self._split(x)).unflatten(-1, (2, GATES // 2)).sum(dim=-1)
+        sums = self.gru_rel_pos_linear(self.split(x)).unflatten(-1, (2, GATES // 2)).sum(dim=-1)
         first, second = torch.sigmoid(sums).chunk(2, dim=-1)
         return first * (second * self.gru_rel_pos_const - 1.0) + 2.0
 
@@ -306,7 +322,7 @@ class Encoder(nn.Module):
         x = x + self.pos_conv_embed(x, mask)
         if not self.stable:
             x = self.layer_norm(x)
-        hidden = torch.where(mask, 0.0, HIDDEN).to(x.dtype).view(x.shape[0], 1, 1, -1)
+        hidden = hidden_keys(mask, x.dtype)
         positions = None if self.positions is None else self.positions(x.shape[1], x.device)
         for layer in self.layers:
             x = layer(x, hidden, positions)

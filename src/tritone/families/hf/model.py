@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.export.checkpoint import require_fit
-from tritone.families.hf.config import ModelConfig
+from tritone.families.hf.config import LasrConfig, ModelConfig
+from tritone.families.hf.conformer import ConformerEncoder, Convolution
+from tritone.families.hf.lasr import LasrConvolution, LasrEncoder, LasrSubsampling
 from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
 from tritone.families.layers.ctc import token_log_probs
 
@@ -15,20 +17,26 @@ FIRST_POSITIONS = "encoder.layers.0.attention.rel_attn_embed.weight"  # upstream
 
 
 class Network(nn.Module):
-    """Samples to log-probabilities; its tensors have upstream's names without `wav2vec2.` and the like."""
+    """Samples or mel bands to log-probabilities; its tensors have upstream's names without `wav2vec2.` and the like."""
 
     fused = False
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig | LasrConfig) -> None:
         super().__init__()
         self.config = config
-        self.feature_extractor = FeatureExtractor(config)
-        self.feature_projection = FeatureProjection(config)
-        self.encoder = Encoder(config)
+        self.feature_extractor: nn.Module | None = None
+        self.feature_projection: nn.Module | None = None
+        self.encoder: nn.Module
+        if isinstance(config, LasrConfig):
+            self.feature_extractor, self.encoder = LasrSubsampling(config), LasrEncoder(config)
+        else:
+            self.feature_extractor = None if config.takes_fbank else FeatureExtractor(config)
+            self.feature_projection = FeatureProjection(config)
+            self.encoder = ConformerEncoder(config) if config.is_conformer else Encoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
 
     @classmethod
-    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
+    def of(cls, config: ModelConfig | LasrConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
         """Make a network of tensors as `checkpoint.read_state` returns them.
 
         Raises:
@@ -43,6 +51,9 @@ class Network(nn.Module):
         for name, buffer in network.named_buffers():
             if buffer.is_meta:  # a counter of training
                 network.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], None)
+        for part in network.modules():
+            if isinstance(part, Convolution | LasrConvolution):
+                part.fold()
         return network.requires_grad_(False).eval()
 
     @property
@@ -50,13 +61,14 @@ class Network(nn.Module):
         """What it computes in."""
         return self.lm_head.weight.dtype
 
-    def forward(self, x: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Encode samples (batch, samples, 1).
+    def forward(self, x: Tensor, frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Encode features (batch, frames, bins), which may be samples, of which each row has `frames` (batch,) int64.
 
         Returns:
             Log-probabilities (batch, frames, tokens) float32, frames of each row (batch,) int64, and the encoder's
             result (batch, frames, width).
         """
-        x, frames = self.feature_extractor(x, num_samples)
-        encoded = self.encoder(self.feature_projection(x), frames)
+        if self.feature_extractor is not None:
+            x, frames = self.feature_extractor(x, frames)
+        encoded = self.encoder(x if self.feature_projection is None else self.feature_projection(x), frames)
         return token_log_probs(self.lm_head, encoded, fused=self.fused), frames, encoded

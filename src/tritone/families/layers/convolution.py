@@ -49,8 +49,20 @@ def depthwise(x: Tensor, layer: nn.Conv1d, shift: float = 0.0) -> Tensor:
     As one in two dimensions: of these onnxruntime has kernels that take several channels at once, 3 times as fast for
     whole utterances and 10 times for chunks.
     """
-    assert layer.bias is not None
     side = layer.padding[0]
     assert isinstance(side, int)
-    weight = layer.weight.unsqueeze(2)
-    return F.conv2d(x.unsqueeze(2), weight, layer.bias - shift, padding=(0, side), groups=layer.groups).squeeze(2)
+    assert layer.bias is not None or not shift
+    bias, weight = None if layer.bias is None else layer.bias - shift, layer.weight.unsqueeze(2)
+    stride = (1, layer.stride[0])
+    return F.conv2d(x.unsqueeze(2), weight, bias, stride, padding=(0, side), groups=layer.groups).squeeze(2)
+
+
+def fold_batch_norm(layer: nn.Conv1d, norm: nn.BatchNorm1d) -> None:
+    """Make a batch norm behind a convolution a part of it, in float64."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
+    bias = 0.0 if layer.bias is None else layer.bias.double()
+    shift = (bias - norm.running_mean.double()) * scale + norm.bias.double()
+    layer.weight = nn.Parameter((layer.weight.double() * scale[:, None, None]).float(), requires_grad=False)
+    layer.bias = nn.Parameter(shift.float(), requires_grad=False)

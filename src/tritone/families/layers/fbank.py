@@ -66,6 +66,9 @@ class Fbank(nn.Module):
         num_mel_bins, window_type, preemphasis, low_freq, high_freq, snip_edges: as in Kaldi's fbank options.
         sample_scale: what samples are multiplied with; Kaldi's own features are of 16-bit numbers.
         padding_value: of features beyond the last frame of a row; None leaves there what comes out.
+        remove_offset: whether each frame's mean is subtracted first.
+        log_floor: the least energy that a logarithm is taken of.
+        empty_filters: see `mel_banks`.
     """
 
     dft: Tensor
@@ -88,13 +91,16 @@ class Fbank(nn.Module):
         snip_edges: bool = True,
         sample_scale: float = SAMPLE_SCALE,
         padding_value: float | None = None,
+        remove_offset: bool = True,
+        log_floor: float = LOG_FLOOR,
+        empty_filters: bool = False,
     ) -> None:
         super().__init__()
         if not snip_edges and not frame_shift <= frame_length:
             raise ValueError(f"frames of {frame_length} samples cannot be centred {frame_shift} samples apart")
         self.frame_length, self.frame_shift = frame_length, frame_shift
         self.snip_edges, self.padding_value = snip_edges, padding_value
-        self.preemphasis = preemphasis
+        self.preemphasis, self.remove_offset, self.log_floor = preemphasis, remove_offset, log_floor
         fft_size = 1 << (frame_length - 1).bit_length()
         # Row i of `emphasis` is the contribution of sample i: itself, and -preemphasis in the next sample.
         emphasis = np.eye(frame_length) - preemphasis * np.eye(frame_length, k=1)
@@ -103,7 +109,7 @@ class Fbank(nn.Module):
         spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
         scaled_window = sample_scale * window(window_type, frame_length)
         matrix = emphasis @ (scaled_window[:, None] * spectrum)
-        banks = mel_banks(num_mel_bins, sample_rate, fft_size, low_freq, high_freq)
+        banks = mel_banks(num_mel_bins, sample_rate, fft_size, low_freq, high_freq, empty_filters=empty_filters)
         # Plain constants of the front end: never part of a checkpoint.
         self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
         self.register_buffer("window", torch.from_numpy(scaled_window.astype(np.float32)), persistent=False)
@@ -177,12 +183,13 @@ class Fbank(nn.Module):
         bins = self.mel.shape[0]
         if self.fused:
             frames = signal.unfold(1, self.frame_length, self.frame_shift)
-            frames = frames - frames.mean(dim=2, keepdim=True)
+            if self.remove_offset:
+                frames = frames - frames.mean(dim=2, keepdim=True)
             before = torch.cat([frames[..., :1], frames[..., :-1]], dim=2)
             spectrum = torch.fft.rfft((frames - self.preemphasis * before) * self.window, n=2 * bins)
             return torch.view_as_real(spectrum)[..., :bins, :].square().sum(dim=3)
         frames = self.frames(signal)
-        spectrum = (frames - frames.mean(dim=2, keepdim=True)) @ self.dft
+        spectrum = (frames - frames.mean(dim=2, keepdim=True) if self.remove_offset else frames) @ self.dft
         return spectrum[..., :bins].square() + spectrum[..., bins:].square()
 
     def forward(self, waveform: Tensor, num_samples: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -209,7 +216,7 @@ class Fbank(nn.Module):
             windows = (waveform.shape[1] - self.frame_length) // self.frame_shift + 1
             num_frames = torch.clamp(torch.clamp(shifted, min=0) // self.frame_shift, max=windows)
             signal = self._mirrored(F.pad(waveform, (0, self._reach)), num_samples, first)[:, : waveform.shape[1]]
-        features = torch.log(torch.clamp(self._power(signal) @ self.mel, min=LOG_FLOOR))
+        features = torch.log(torch.clamp(self._power(signal) @ self.mel, min=self.log_floor))
         if self.padding_value is not None:
             places = torch.arange(features.shape[1], device=features.device)
             beyond = (places >= num_frames.unsqueeze(1)).unsqueeze(2)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN, shifted
+from tritone.families.layers.convolution import fold_batch_norm
 from tritone.families.layers.sinusoids import sinusoids
 from tritone.families.nemo.config import EncoderConfig, count_halved
 
@@ -154,17 +155,9 @@ class Convolution(nn.Module):
 
     def fold(self) -> None:
         """Multiply a batch norm into the depthwise layer, in float64."""
-        norm, layer = self.batch_norm, self.depthwise_conv
-        if not isinstance(norm, nn.BatchNorm1d):
-            return
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
-        bias = 0.0 if layer.bias is None else layer.bias.double()
-        shift = (bias - norm.running_mean.double()) * scale + norm.bias.double()
-        layer.weight = nn.Parameter((layer.weight.double() * scale[:, None, None]).float(), requires_grad=False)
-        layer.bias = nn.Parameter(shift.float(), requires_grad=False)
-        self.batch_norm = nn.Identity()
+        if isinstance(self.batch_norm, nn.BatchNorm1d):
+            fold_batch_norm(self.depthwise_conv, self.batch_norm)
+            self.batch_norm = nn.Identity()
 
     def gated(self, x: Tensor, valid: Tensor) -> Tensor:
         """What is convolved over time, of (batch, frames, width) and (batch, frames, 1), 1 for valid frames, else 0."""

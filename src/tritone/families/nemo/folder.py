@@ -16,7 +16,15 @@ from typing import Any, get_args
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.hf_folder import CONFIG, PROCESSOR, read_extractor, read_tensors, weight_files
+from tritone.families.export.hf_folder import (
+    CONFIG,
+    PROCESSOR,
+    TOKENIZER,
+    read_extractor,
+    read_pieces_by_id,
+    read_tensors,
+    weight_files,
+)
 from tritone.families.export.json_files import read_json, read_json_if_there
 from tritone.families.export.settings import Section, shown
 from tritone.families.export.tokens import tokens_of
@@ -48,8 +56,6 @@ VOCAB_SIZES: Mapping[str, int] = {
 
 STREAMING = ("nemotron_asr_streaming", "nemotron3_5_asr")
 PROMPTED = "nemotron3_5_asr"
-TOKENIZER = "tokenizer.json"
-PIECES = ("BPE", "Unigram")  # kinds of tokenizers that are made of sentencepiece's models
 KERNEL, STRIDE = 3, 2  # of the subsampling
 LOOKAHEADS = (13, 6, 1, 0)  # encoder frames; what processors have by default
 
@@ -284,26 +290,7 @@ def read_tokenizer(path: Path, count: int) -> list[str]:
     Raises:
         ExportError: the file is missing or damaged, of another kind, or names no token, or two, for an id.
     """
-    content = read_json(path)
-    model = content.get("model")
-    kind = model.get("type") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or kind not in PIECES or "ByteLevel" in str(content.get("decoder")):
-        raise ExportError(f"{path} is of a tokenizer of type {shown(kind)}; expected one made of sentencepiece's")
-    vocab, added = model.get("vocab"), content.get("added_tokens") or []
-    pairs: list[tuple[Any, Any]] = []
-    if isinstance(vocab, dict):
-        pairs += [(id, token) for token, id in vocab.items()]
-    elif isinstance(vocab, list):
-        pairs += [(id, each[0] if isinstance(each, list) and each else each) for id, each in enumerate(vocab)]
-    if not isinstance(added, list) or not all(isinstance(each, dict) for each in added):
-        raise ExportError(f"{path}: added_tokens should be a list of tokens with their ids")
-    pairs += [(each.get("id"), each.get("content")) for each in added]
-    named: dict[int, str] = {}
-    for id, token in pairs:
-        if isinstance(id, bool) or not isinstance(id, int) or not isinstance(token, str):
-            raise ExportError(f"{path}: expected an id for each token, got {shown(id)} for {shown(token)}")
-        if named.setdefault(id, token) != token:
-            raise ExportError(f"{path}: {shown(named[id])} and {shown(token)} have the same id {id}")
+    named = read_pieces_by_id(path)
     if nameless := [id for id in range(count) if id not in named]:
         raise ExportError(
             f"{path} has no token for {len(nameless)} of the model's {count} ids, {nameless[0]} among them; the "
