@@ -280,6 +280,19 @@ class TestStreaming:
 WINDOW, SHIFT = 500, 400
 
 
+def test_nothing_in_floats_after_16_bit_samples_leaves_them_as_they_are_when_a_graph_fails() -> None:
+    slots, samples = np.array([0]), np.arange(1, WINDOW + 1, dtype=np.int16)
+    waiting = WaitingSamples(1, WINDOW)
+    waiting.open(0, 0)
+    for chunk, silence in ((samples, 0), (np.zeros(0, np.float32), 60)):
+        waiting.hear(slots, [chunk], np.array([silence]))
+        waiting.settle(slots)  # no step was taken: the graph failed
+    block = np.zeros((1, WINDOW), np.float32)
+    waiting.hear(slots, [np.zeros(0, np.float32)], np.array([0]))
+    waiting.fill(slots, block)
+    np.testing.assert_array_equal(block[0], samples / np.float32(32768))
+
+
 @settings(max_examples=100)
 @given(st.data())
 def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(data: st.DataObject) -> None:

@@ -78,7 +78,8 @@ class WaitingSamples:
             if held.start < held.stop:
                 self._row(slot, FLOAT)[held] = widened(self._row(slot, PCM)[held])
             self._is_pcm[slot] = False
-        return samples
+        # Nothing of another type would make what is put before it numbers of that type, and not widened ones.
+        return samples if len(samples) else np.zeros(0, PCM if self._is_pcm[slot] else FLOAT)
 
     def are_pcm(self, slots: Index) -> bool:
         """Whether all of some streams have nothing but 16-bit samples."""
