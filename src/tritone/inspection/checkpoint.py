@@ -34,9 +34,10 @@ MAX_MEMBERS = 1000
 WAVEFORM_CTC = ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat")
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
-OF_FOLDERS = ("config.json", "model.bin", "model.safetensors", "pytorch_model.bin")  # files that mean their folder
+OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
+BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, else of pyannote.audio
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
-TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar")
+TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +165,7 @@ def _folder(folder: Path) -> Checkpoint:
 
 def _file(path: Path) -> Checkpoint:
     suffix = path.suffix.lower()
-    if path.name in OF_FOLDERS:
+    if path.name in OF_FOLDERS or (path.name == BINARY and (path.parent / "config.json").is_file()):
         return _folder(path.parent)
     if suffix == ".nemo":
         return _of_nemo(path)
@@ -231,6 +232,19 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
         if missing := [each.name for each in (config, tokens) if not each.is_file()]:
             raise BundleError(f"{path} is a model of WeNet; {' and '.join(missing)} must lie beside it")
         return _of_wenet(path, config, tokens, [each for each in [folder / "global_cmvn"] if each.is_file()])
+    if "pyannote.audio" in words:
+        if "resnet.seg_1.weight" not in words:
+            raise BundleError(
+                f"{path} is a model of pyannote.audio that is none of WeSpeaker's ResNets, of which alone its models "
+                "can be exported"
+            )
+        return Checkpoint(
+            what="a speaker model of pyannote.audio, a ResNet of WeSpeaker",
+            family="wespeaker",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
     if any(word.startswith(("projection.weight", "seg_1.")) for word in words):
         if not (folder / "config.yaml").is_file():
             raise BundleError(f"{path} is a speaker model of WeSpeaker; config.yaml must lie beside it")

@@ -304,7 +304,11 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
         assert done.exit_code == 2
         return " ".join(done.output.split())
 
-    assert "give --checkpoint and --config, or a --model" in said("--checkpoint", str(folder / "avg_model.pt"))
+    assert "give --checkpoint and --config, or a --model" in said()
+    alone = ["--checkpoint", str(folder / "avg_model.pt"), "--output", str(tmp_path / "b")]
+    done = CliRunner().invoke(app, ["export", "wespeaker", *alone])
+    assert done.exit_code == 1
+    assert "give the config.yaml" in " ".join(done.output.split())
     assert "leave out --checkpoint, --config and --onnx" in said("--model", str(folder), "--config", "c.yaml")
     assert "'hann' is not hamming or povey" in said("--model", str(folder), "--window", "hann")
     assert "--threshold" in said("--model", str(folder), "--threshold", "1.5")

@@ -15,6 +15,7 @@ from tritone.families.export.settings import Section, shown
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+VARIANCE_GUARD = 1e-7  # under the root of a pooling's variance
 MAX_SIZE = 2**16  # of anything: channels, bins, embeddings
 MIN_RATE, MAX_RATE = 1000, 768_000  # Hz
 MAX_FRAME_MS = 1000.0
@@ -50,7 +51,7 @@ FBANK_KEYS = ("num_mel_bins", "frame_length", "frame_shift", "dither")  # noise 
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
-    """`blocks`: of each of the four stages. `width`: channels of the first stage."""
+    """`blocks`: of each of the four stages. `width`: channels of the first stage. `variance_guard`: of the pooling."""
 
     bottleneck: bool
     blocks: tuple[int, int, int, int]
@@ -59,6 +60,7 @@ class ResNetConfig:
     pooling: Pooling = "TSTP"
     two_emb_layer: bool = False
     width: int = 32
+    variance_guard: float = VARIANCE_GUARD
 
     def __post_init__(self) -> None:
         _check_bins(self.feat_dim)  # what is pooled has a multiple of 8 channels then, as many heads as any pooling has

@@ -15,7 +15,7 @@ from tritone.families.export.frame import ExportedModel, write_bundle
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
-from tritone.families.wespeaker.checkpoint import load_network, read_config
+from tritone.families.wespeaker.checkpoint import network_of, read_model
 from tritone.families.wespeaker.drift import EmbeddingDrift, embedding_drift
 from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.front_end import manifest_features
@@ -48,17 +48,16 @@ class WespeakerModel(ExportedModel):
     def __init__(self, options: WespeakerOptions) -> None:
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
-        settings = read_config(options.config)
+        settings, weights = read_model(options.checkpoint, options.config)
         self.options = options
         self.sample_rate = settings.features.sample_rate
         self.features = manifest_features(settings.features, window=options.window, sample_scale=options.sample_scale)
-        self.network, _ = load_network(settings, options.checkpoint)
+        self.network = network_of(settings, weights, options.checkpoint)
         dim = self.network.embed_dim
         self.mean = None if options.mean_vec is None else torch.from_numpy(read_mean(options.mean_vec, dim))
         self.front_end = SpeakerFeatures(self.features, self.sample_rate)
-        self.sources = {"checkpoint": options.checkpoint, "config": options.config}
-        if options.mean_vec:
-            self.sources["mean_vec"] = options.mean_vec
+        files = {"checkpoint": options.checkpoint, "config": options.config, "mean_vec": options.mean_vec}
+        self.sources = {name: file for name, file in files.items() if file}
         self.choices = {"model": settings.name}
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:

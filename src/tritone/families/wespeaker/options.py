@@ -21,8 +21,10 @@ class WespeakerOptions(ConvolutionOptions):
 
     usual_drift: ClassVar[float] = 0.01  # docs/models/export-wespeaker.md has what models show
 
-    checkpoint: Path = option(REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints.")
-    config: Path = option(REQUIRED, "WeSpeaker's config.yaml.")
+    checkpoint: Path = option(
+        REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints; or pyannote.audio's pytorch_model.bin."
+    )
+    config: Path | None = option(None, "WeSpeaker's config.yaml; pyannote.audio's checkpoints need none.")
     mean_vec: Path | None = option(None, "mean_vec.npy: a vector that the graph subtracts from every embedding.")
     window: Window = option("hamming", "Window of the features: hamming, or povey for weights of 3D-Speaker.")
     sample_scale: float = option(SAMPLE_SCALE, "Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")
