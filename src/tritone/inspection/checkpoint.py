@@ -149,7 +149,9 @@ def _folder(folder: Path) -> Checkpoint:
             files=some("*.onnx", "tokens.txt"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
-        return _of_icefall(icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0])
+        chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]
+        if chosen.name != "pretrained.pt" or _tokens_of_icefall(chosen):  # Resemblyzer's has the same name
+            return _of_icefall(chosen)
     single = some("*.nemo") or some("*.pt2") or some("*.onnx") or some(*TORCH)
     if len(single) == 1:
         return _file(single[0])
@@ -249,6 +251,14 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
         if not (folder / "config.yaml").is_file():
             raise BundleError(f"{path} is a speaker model of WeSpeaker; config.yaml must lie beside it")
         return _of_wespeaker(path, folder / "config.yaml")
+    if {"model_state", "similarity_weight", "lstm.weight_hh_l0"} <= words:
+        return Checkpoint(
+            what="the voice encoder of Resemblyzer",
+            family="resemblyzer",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
     configs = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     if len(configs) == 1 and {"state_dict", "ema_state_dict"} <= words:
         return Checkpoint(
@@ -288,10 +298,15 @@ def _of_wespeaker(weights: Path, config: Path) -> Checkpoint:
     )
 
 
-def _of_icefall(path: Path) -> Checkpoint:
+def _tokens_of_icefall(path: Path) -> tuple[str, Path] | None:
+    """The file of a model's tokens, and the option that takes it."""
     places = [path.parent, path.parent.parent / "data" / "lang_bpe_500", path.parent.parent]
     tables = [("tokens", "tokens.txt"), ("bpe_model", "bpe.model")]
-    found = next(((name, place / file) for place in places for name, file in tables if (place / file).is_file()), None)
+    return next(((name, place / file) for place in places for name, file in tables if (place / file).is_file()), None)
+
+
+def _of_icefall(path: Path) -> Checkpoint:
+    found = _tokens_of_icefall(path)
     if found is None:
         raise BundleError(f"{path} is a model of icefall; tokens.txt or bpe.model must lie beside it")
     return Checkpoint(

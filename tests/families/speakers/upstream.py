@@ -1,15 +1,19 @@
 """Embeddings that upstreams' own code makes with small random weights, kept beside this file as `upstream.npz`.
 
-    python tests/families/speakers/upstream.py pyannote
+    python tests/families/speakers/upstream.py pyannote resemblyzer
+    python tests/families/speakers/upstream.py resemblyzer_released
 
 Run in an environment with torch 2.13, and for `pyannote` with pyannote.audio 4.0.7 (`--no-deps`), einops 0.8
-and torchaudio 2.11. Weights and signals are made anew from numbers in each test: the file holds embeddings alone.
+and torchaudio 2.11, for `resemblyzer` with Resemblyzer 0.1.4, librosa 0.11, scipy 1.14 and
+webrtcvad-wheels 2.0.14. Weights and signals are made anew from numbers in each test: the file holds embeddings alone.
 """
 
 import sys
 import sysconfig
+import tempfile
 import types
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +85,10 @@ def of_pyannote() -> Array:
     for name in ("pyannote.audio", "pyannote.audio.models", "pyannote.audio.models.embedding"):
         without_init(name, SITE.joinpath(*name.split(".")))
     without_init("wespeaker", SITE / "pyannote/audio/models/embedding/wespeaker")
-    from torchaudio.compliance import kaldi
-    from wespeaker.resnet import BasicBlock, ResNet
+    kaldi = import_module("torchaudio.compliance.kaldi")
+    resnet = import_module("wespeaker.resnet")
 
-    network = filled(ResNet(BasicBlock, [2, 2, 2, 2], 2, 80, 16, "TSTP", False))
+    network = filled(resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2], 2, 80, 16, "TSTP", False))
     found = []
     with torch.no_grad():
         for wave in signals():
@@ -102,7 +106,49 @@ def of_pyannote() -> Array:
     return np.stack(found)
 
 
-UPSTREAMS = {"pyannote": of_pyannote}
+def of_resemblyzer(weights: Path | None = None) -> Array:
+    """Resemblyzer's encoder on loud enough signals, whose silence stays; without weights a small random one."""
+    import torch
+
+    audio, module = import_module("resemblyzer.audio"), import_module("resemblyzer.voice_encoder")
+    with tempfile.TemporaryDirectory() as folder:
+        if weights is None:
+            names = ("model_hidden_size", "model_embedding_size", "model_num_layers")
+            vars(module).update(zip(names, RESEMBLYZER, strict=True))
+            weights = Path(folder, "pretrained.pt")
+            torch.save(
+                {"model_state": {key: torch.from_numpy(each) for key, each in resemblyzer_state().items()}}, weights
+            )
+        encoder = module.VoiceEncoder("cpu", verbose=False, weights_fpath=weights)
+        return np.stack(
+            [encoder.embed_utterance(audio.normalize_volume(wave, -30, increase_only=True)) for wave in signals()]
+        )
+
+
+def of_resemblyzer_released() -> Array:
+    """The same with the weights of the package."""
+    return of_resemblyzer(SITE / "resemblyzer" / "pretrained.pt")
+
+
+RESEMBLYZER = (12, 10, 2)  # hidden, embedding, layers
+
+
+def resemblyzer_state() -> dict[str, Array]:
+    """The tensors of a small encoder, which hears the small numbers that mel power has."""
+    hidden, embedding, layers = RESEMBLYZER
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (embedding, hidden), "linear.bias": (embedding,)}
+    for layer in range(layers):
+        for name, size in (("ih", hidden if layer else 40), ("hh", hidden)):
+            shapes |= {f"lstm.weight_{name}_l{layer}": (4 * hidden, size), f"lstm.bias_{name}_l{layer}": (4 * hidden,)}
+    state = tensors(shapes)
+    return {**state, "lstm.weight_ih_l0": 100 * state["lstm.weight_ih_l0"]}
+
+
+UPSTREAMS = {
+    "pyannote": of_pyannote,
+    "resemblyzer": of_resemblyzer,
+    "resemblyzer_released": of_resemblyzer_released,
+}
 
 if __name__ == "__main__":
     kept = dict(np.load(PATH)) if PATH.exists() else {}

@@ -21,10 +21,10 @@ from tritone.bundle.manifest import Role
 from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.export.drift import read_recordings
+from tritone.families.export.embedding_drift import EmbeddingDrift
 from tritone.families.export.options import ExportOptions
 from tritone.families.export.report import ExportReport
 from tritone.families.wespeaker.config import FeatureConfig
-from tritone.families.wespeaker.drift import EmbeddingDrift
 from tritone.families.wespeaker.export import export_wespeaker
 from tritone.families.wespeaker.features import SpeakerFeatures, normalised
 from tritone.families.wespeaker.front_end import manifest_features
