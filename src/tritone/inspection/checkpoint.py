@@ -32,12 +32,13 @@ MAX_FILES = 10_000
 MAX_MEMBERS = 1000
 # The values of `model_type` that `tritone export hf` reads.
 WAVEFORM_CTC = ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat")
-PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "*.pkl", "*.pickle")
+PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
 OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
 BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, else of pyannote.audio
+CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
-TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY)
+TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +248,16 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
             files=[path],
             extra="export",
         )
+    if "xvector.tdnn.linear.weight" in words and "projection.weight" not in words:
+        if fnmatchcase(path.name, CAMPPLUS) or not (folder / "config.yaml").is_file():
+            return Checkpoint(
+                what="a CAM++ of 3D-Speaker",
+                family="wespeaker",
+                arguments={"checkpoint": path},
+                files=[path],
+                extra="export",
+            )
+        return _of_wespeaker(path, folder / "config.yaml")
     if any(word.startswith(("projection.weight", "seg_1.")) for word in words):
         if not (folder / "config.yaml").is_file():
             raise BundleError(f"{path} is a speaker model of WeSpeaker; config.yaml must lie beside it")

@@ -104,7 +104,7 @@ def test_objects_of_pyannotes_classes_are_left_unread(tmp_path: Path, monkeypatc
             patched.setitem(sys.modules, name, types.ModuleType(name))
         patched.setitem(sys.modules, module.__name__, module)
         checkpoint = saved(tmp_path, lambda whole: whole["pyannote.audio"].update(specifications=Specifications()))
-        config, weights = read_model(checkpoint, None)
+        config, weights, _ = read_model(checkpoint, None)
     assert config == CONFIG
     assert {name: tuple(value.shape) for name, value in weights.state.items()} == tensor_shapes(CONFIG)
     assert loaded == []

@@ -30,6 +30,7 @@ from tritone.families.wespeaker.features import SpeakerFeatures, normalised
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.families.wespeaker.options import WespeakerOptions
+from tritone.inspection.checkpoint import recognise
 from tritone.runtime import Graph, open_graph
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
@@ -152,6 +153,36 @@ def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(
         expected -= np.load(mean) if kind == "ecapa" else 0.0
         np.testing.assert_allclose(row, expected, atol=5e-3 * np.abs(expected).max())
         np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_campplus_of_3d_speaker_needs_no_config(waveforms: list[Floats], tmp_path: Path) -> None:
+    content = small_content("campplus", embed_dim=6)
+    state, checkpoint = random_state(content), tmp_path / "campplus_cn_common.bin"
+    torch.save({**state, "head.bn1.num_batches_tracked": torch.tensor(3)}, checkpoint)
+    (tmp_path / "config.yaml").write_text(
+        "model: CAMPPlus\nmodel_conf: {feat_size: 80}\n", encoding="utf-8"
+    )  # FunASR's
+    for named in (tmp_path, checkpoint):
+        found = recognise(named)
+        assert (found.family, found.arguments) == ("wespeaker", {"checkpoint": checkpoint})
+    report = export_wespeaker(**found.arguments, output=tmp_path / "b")
+    assert "taken for a CAM++ of 3D-Speaker" in report.notes[0]
+    graph, reference = open_graph(report.bundle.artifact("encoder")), Reference(content, state, guard=0.0)
+    for waveform, row in zip(waveforms, embed(graph, waveforms), strict=True):
+        features = reference_features(waveform, window="povey", scale=1.0)
+        expected = reference(torch.from_numpy(features).double()).numpy().reshape(-1)
+        np.testing.assert_allclose(row, expected, atol=5e-3 * np.abs(expected).max())
+        np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_campplus_of_wespeakers_training_needs_its_config(tmp_path: Path) -> None:
+    checkpoint, config = write_model(tmp_path, small_content("campplus"))
+    assert recognise(checkpoint).arguments == {"checkpoint": checkpoint, "config": config}
+    with pytest.raises(ExportError, match=r"give the config.yaml"):
+        export_wespeaker(checkpoint=checkpoint, output=tmp_path / "b")
+    torch.save({"xvector.tdnn.linear.weight": torch.zeros(8, 320, 5)}, tmp_path / "part.pt")
+    with pytest.raises(ExportError, match=r"without xvector.dense.linear.weight"):
+        export_wespeaker(checkpoint=tmp_path / "part.pt", output=tmp_path / "b")
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])

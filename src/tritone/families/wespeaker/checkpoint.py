@@ -1,4 +1,4 @@
-"""Reading a trained model: upstream's `config.yaml` and `avg_model.pt`, or a checkpoint of pyannote.audio alone.
+"""Reading a trained model: upstream's `config.yaml` and `avg_model.pt`, or a checkpoint of others alone.
 
 Both are untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
 Upstream loads what fits and logs the rest. Here a tensor that is missing or unknown is an error, except for those that
@@ -20,6 +20,7 @@ from tritone.families.wespeaker.config import ModelConfig, parse_config
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 from tritone.families.wespeaker.names import FRONT_END, PROJECTION, tensor_shapes
 from tritone.families.wespeaker.pyannote import MODULE, UNREAD, config_of, is_pyannote
+from tritone.families.wespeaker.three_d_speaker import NOTE, campplus_of, is_campplus
 
 MAX_CHECKPOINT_BYTES = 4 * 2**30
 
@@ -72,20 +73,22 @@ def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -
     require_fit(tensor_shapes(config), state, origin, f"{config.name} of its config")
 
 
-def read_model(checkpoint: Path, config: Path | None) -> tuple[ModelConfig, Weights]:
-    """The config of a model, from its file or from the checkpoint itself, and the weights.
+def read_model(checkpoint: Path, config: Path | None) -> tuple[ModelConfig, Weights, tuple[str, ...]]:
+    """The config of a model, from its file or from the checkpoint itself, the weights, and what was taken for granted.
 
     Raises:
         ExportError: a file is unreadable, or there is no config and none in the checkpoint.
     """
     weights = read_weights(checkpoint)
     if config is not None:
-        return read_config(config), weights
+        return read_config(config), weights, ()
     if is_pyannote(weights.content):
-        return config_of(weights.content, weights.state, checkpoint), weights
+        return config_of(weights.content, weights.state, checkpoint), weights, ()
+    if is_campplus(weights.state, weights.ignored):
+        return campplus_of(weights.state, checkpoint), weights, (NOTE,)
     raise ExportError(
-        f"{checkpoint} does not say what network it is of, as pyannote.audio's checkpoints do: give the config.yaml "
-        "that WeSpeaker's training wrote"
+        f"{checkpoint} does not say what network it is of, as checkpoints of pyannote.audio and 3D-Speaker's CAM++ do: "
+        "give the config.yaml that WeSpeaker's training wrote"
     )
 
 

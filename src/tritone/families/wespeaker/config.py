@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.errors import ExportError
 from tritone.families.export.settings import Section, shown
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
+Window: TypeAlias = Literal["hamming", "povey"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 VARIANCE_GUARD = 1e-7  # under the root of a pooling's variance
 MAX_SIZE = 2**16  # of anything: channels, bins, embeddings
@@ -93,6 +95,7 @@ class CamPPlusConfig:
     bn_size: int = 4
     init_channels: int = 128
     nonlinearities: tuple[str, ...] = ("batchnorm", "relu")
+    variance_guard: float = VARIANCE_GUARD
 
     def __post_init__(self) -> None:
         _check_bins(self.feat_dim)
@@ -113,7 +116,7 @@ NetworkConfig: TypeAlias = ResNetConfig | EcapaConfig | CamPPlusConfig
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """Kaldi filterbanks with a Hamming window, and what is done to each utterance's."""
+    """Kaldi filterbanks, and what is done to each utterance's. No config tells `window` and `sample_scale`."""
 
     sample_rate: int = 16000
     num_mel_bins: int = 80
@@ -121,6 +124,8 @@ class FeatureConfig:
     frame_shift_ms: float = 10.0
     subtract_mean: bool = True
     divide_by_deviation: bool = False
+    window: Window = "hamming"
+    sample_scale: float = SAMPLE_SCALE
 
     @property
     def frame_length(self) -> int:

@@ -40,7 +40,7 @@ class WespeakerModel(EmbeddingModel):
     def __init__(self, options: WespeakerOptions) -> None:
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
-        settings, weights = read_model(options.checkpoint, options.config)
+        settings, weights, self.notes = read_model(options.checkpoint, options.config)
         self.options, self.threshold = options, options.threshold
         self.sample_rate = settings.features.sample_rate
         self.features = manifest_features(settings.features, window=options.window, sample_scale=options.sample_scale)
