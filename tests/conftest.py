@@ -12,7 +12,7 @@
         loopback, object_server, hub_server             HTTP on loopback: S3 and a hub of models, which fail as told
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
-        served_toys                                     one real server of toys, which the tests of several rooms share
+        served_toys                                     one real server of toys, shared by tests of several folders
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
         arpa_oracle, nemo_reference, silero             references that results are compared with

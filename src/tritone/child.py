@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-# Isolated, Python looks for modules in its own folders alone, until it is told where this process does.
+# Isolated, Python looks for modules in its own folders alone, until it is given where this process does.
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from importlib import import_module; "
     "import_module(sys.argv[2]).main(*sys.argv[3:])"

@@ -43,7 +43,7 @@ def load(
     """Load a model for use in this process, whatever somebody has of it; see docs/start/what.md.
 
     A bundle is loaded as it is. Anything else is exported into the user's cache once, which takes about a minute and
-    tells of its steps to the logger `tritone.prepare`.
+    reports its steps to the logger `tritone.prepare`.
 
     Args:
         what: a bundle's folder, the name of a shipped bundle, a checkpoint's file or folder of any family that
@@ -89,10 +89,10 @@ def load(
         OperatorError: it cannot be exported, or there is no room for that.
         InputError: an option is out of range or not for this kind of model, or hotwords cannot be read; a model or
             a wire of an ensemble does not fit.
-        LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
+        LanguageModelError: there is no such language model; one that is damaged is reported when it is first needed.
         ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
-    What the bundle or this machine does not have is told when a graph is first needed.
+    What the bundle or this machine does not have is reported when a graph is first needed.
     """
     options = {"threads": threads, "runtime": runtime, **options}
     return load_as(Model, what, device=device, precision=precision, trust=trust, **options)
@@ -120,7 +120,7 @@ def load_as(
     if Path(what).suffix in (".yaml", ".yml") and Path(what).is_file():
         return cast(AnyModel, _ensemble(what, kind, given, trust))
     found = prepare(
-        what, device=device, precision=precision, trust=trust, say=logging.getLogger("tritone.prepare").info
+        what, device=device, precision=precision, trust=trust, notify=logging.getLogger("tritone.prepare").info
     )
     bundle = Bundle.open(found.path)
     if not found.verified:

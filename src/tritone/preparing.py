@@ -1,6 +1,6 @@
 """What a model makes ready for its full speed while it answers already, and how far it is.
 
-    preparing = Preparing(tell, file)                   in the model's process
+    preparing = Preparing(report, file)                 in the model's process
     preparing.begin("compiling", 5, work)               work(part) in a thread, which calls part.step() five times
     with timed(preparing, "weights"): ...               for the log
     states(folder)  ->  {("asr", "1"): "compiling 2 of 5"}    of all processes of a server, for its operators
@@ -24,14 +24,14 @@ from tritone.keys import runtime_folder
 LOGGER = logging.getLogger(__name__)
 VARIABLE = "TRITONE_PREPARING"  # environment variable: where processes of models write how far they are
 READY = "ready"
-TOLD = 200  # characters of what went wrong
+FAULT_CHARACTERS = 200  # characters of what went wrong
 
 
 class Part:
     """Something that is prepared in `count` steps, from any threads, until `end` or `fail`."""
 
     def __init__(self, name: str, count: int, changed: Callable[[str], None], ended: Callable[[str], None]) -> None:
-        """Take its name, what is called after each change, with what to tell or nothing, and at its end."""
+        """Take its name, what is called after each change, with what to report or nothing, and at its end."""
         self.name, self.count = name, count
         self.done = 0
         self.fault = ""
@@ -65,13 +65,13 @@ class Preparing:
 
     def __init__(
         self,
-        tell: Callable[[str], None] = LOGGER.warning,
+        report: Callable[[str], None] = LOGGER.warning,
         file: Path | None = None,
         *,
         note: Callable[[str], None] = LOGGER.info,
     ) -> None:
-        """Take where progress is told, the file for how far it is if there is one, and where times are noted."""
-        self._tell, self._note, self._file = tell, note, file
+        """Take where progress is reported, the file for how far it is if there is one, and where times are noted."""
+        self._report, self._note, self._file = report, note, file
         self._lock = threading.Lock()
         self._parts: list[Part] = []
         self._threads: list[threading.Thread] = []
@@ -79,11 +79,11 @@ class Preparing:
 
     @classmethod
     def of_model(
-        cls, name: str, version: str, instance: str, tell: Callable[[str], None], note: Callable[[str], None]
+        cls, name: str, version: str, instance: str, report: Callable[[str], None], note: Callable[[str], None]
     ) -> "Preparing":
         """That of an instance of a served model."""
         folder = os.environ.get(VARIABLE)
-        return cls(tell, Path(folder, f"{name}@{version}@{instance}.json") if folder else None, note=note)
+        return cls(report, Path(folder, f"{name}@{version}@{instance}.json") if folder else None, note=note)
 
     @property
     def text(self) -> str:
@@ -92,7 +92,7 @@ class Preparing:
             return "; ".join(str(each) for each in self._parts if each.fault or not each.is_over) or READY
 
     def begin(self, name: str, count: int, work: Callable[[Part], None]) -> None:
-        """Do something of `count` steps in a thread of its own; what it raises is told, and the model goes on as it is.
+        """Do something of `count` steps in a thread of its own; its error is reported, and the model goes on.
 
         Args:
             work: counts its steps.
@@ -133,7 +133,7 @@ class Preparing:
     def _changed(self, what: str) -> None:
         self._write()
         if what:
-            self._tell(what)
+            self._report(what)
 
     def _ended(self, what: str) -> None:
         self._write()
@@ -144,7 +144,7 @@ class Preparing:
             return
         beside = self._file.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         with suppress(OSError):  # the server is ending
-            beside.write_text(json.dumps({"state": self.text[:TOLD]}), encoding="utf-8")
+            beside.write_text(json.dumps({"state": self.text[:FAULT_CHARACTERS]}), encoding="utf-8")
             beside.replace(self._file)
 
 

@@ -121,7 +121,7 @@ def test_flac_without_a_length_is_read_by_pyav(monkeypatch: pytest.MonkeyPatch) 
     data[22:26] = bytes(4)
     assert len(read_audio(bytes(data), RATE)) == RATE // 2
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(MissingDependencyError, match=r"does not tell its length.*pip install '\S*\[video\]'"):
+    with pytest.raises(MissingDependencyError, match=r"does not state its length.*pip install '\S*\[video\]'"):
         read_audio(bytes(data), RATE)
 
 

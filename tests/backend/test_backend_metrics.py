@@ -116,7 +116,7 @@ def test_the_end_of_a_model_tells_the_rest(module: Any, server: Server) -> None:
     metrics.count(["ok"], WORK, 0.1, streams=3)
     metrics.count(["ok"], WORK, 0.1, streams=4)
     assert server.read("tritone_open_streams", "demo_0_1") == 3
-    metrics.tell()
+    metrics.report()
     assert server.read("tritone_requests_total", "ok") == 2
     assert server.read("tritone_open_streams", "demo_0_1") == 0
 

@@ -203,7 +203,7 @@ def test_a_server_that_fails_is_told_and_what_came_before_is_reported(
         (["--model", "b", "--manifest", "m,,n"], "has an empty name"),
         (["--model", "b", "--manifest", "m,n", "--report", "n"], "n would be written over n"),
         (["--model", "b", "--manifest", "m", "--min-duration-s", "3", "--max-duration-s", "2"], "got 3 and 2 s"),
-        (["--model", "b", "--data-dir", "d", "--max-duration-s", "2"], "only manifests tell durations"),
+        (["--model", "b", "--data-dir", "d", "--max-duration-s", "2"], "only manifests state durations"),
         (["--model", "b", "--wavscp", "w"], "--wavscp needs --trans"),
         (["--model", "b", "--manifest", "m", "--resume"], "--resume needs --journal"),
         (["--model", "b", "--manifest", "m", "--report", "/nowhere/r.json"], "there is no folder /nowhere"),

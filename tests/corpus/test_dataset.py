@@ -158,7 +158,7 @@ def test_utterances_are_chosen_by_the_durations_of_manifests(folder: Path) -> No
         manifest(folder, [{"path": "a.wav", "text": "x"}], min_duration_s=1)
     with pytest.raises(ValueError, match="0 <= min <= max, got 3 and 2"):
         manifest(folder, rows, min_duration_s=3, max_duration_s=2)
-    with pytest.raises(ValueError, match="only manifests tell durations"):
+    with pytest.raises(ValueError, match="only manifests state durations"):
         kaldi(folder, "u1 a.wav", need_text=False, min_duration_s=1)
 
 

@@ -286,7 +286,7 @@ def test_the_banner_of_trtexec_tells_the_version(tmp_path: Path, banner: str, ve
 
 
 def test_another_program_called_trtexec_is_no_trtexec(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match="does not tell its version"):
+    with pytest.raises(OperatorError, match="does not print its version"):
         TrtexecBuilder(fake_trtexec(tmp_path, "print('hello')")).version()
 
 

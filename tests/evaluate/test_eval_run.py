@@ -216,7 +216,7 @@ def test_every_result_is_on_the_disk_before_the_next_is_waited_for(journal: Path
 def test_a_finished_journal_is_written_over_without_ado(journal: Path):
     told: list[str] = []
     for _ in range(2):
-        run(FakeSystem(REFERENCES), journal=journal, say=told.append)
+        run(FakeSystem(REFERENCES), journal=journal, notify=told.append)
     assert told == []
     assert journal.read_text(encoding="utf-8").count('"id"') == 4
     assert list(journal.parent.iterdir()) == [journal]
@@ -450,7 +450,7 @@ def test_an_unfinished_journal_is_kept_when_a_run_starts_again(journal: Path):
     unfinished = journal.read_bytes()
     told: list[str] = []
     system = FakeSystem(REFERENCES)
-    run(system, journal=journal, say=told.append)
+    run(system, journal=journal, notify=told.append)
     assert system.sent == ["a", "b", "c", "d"]
     assert Path(f"{journal}.old").read_bytes() == unfinished
     assert len(told) == 1

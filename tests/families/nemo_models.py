@@ -116,17 +116,18 @@ def make_model(content: dict[str, Any], num_tokens: int = len(LABELS), seed: int
     model.float()
     if "joint" in content:
         predicted, _ = model.decoder(num_tokens if model.decoder.blank_as_pad else None, None)
-        _balance(
+        balance(
             model.joint.joint_net[-1], torch.stack([model.joint(f, predicted) for f in encoded.float()]), num_tokens
         )
     for head in (model.decoder, getattr(model, "ctc_decoder", None)):
         if isinstance(head, ConvASRDecoder):
             layer = head.decoder_layers[0]
-            _balance(layer, layer(encoded.float().T[None])[0].T, num_tokens)
+            balance(layer, layer(encoded.float().T[None])[0].T, num_tokens)
     return model
 
 
-def _balance(layer: Any, logits: torch.Tensor, blank: int) -> None:
+def balance(layer: Any, logits: torch.Tensor, blank: int) -> None:
+    """Change the layer that made these logits (frames, classes) so that each class wins somewhere, the blank often."""
     scale = 2.0 / logits.std(dim=0)
     layer.bias.copy_((layer.bias - logits.mean(dim=0)) * scale)
     layer.weight.mul_(scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))

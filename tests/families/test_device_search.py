@@ -12,6 +12,7 @@ import torch
 
 from families.conftest import babble, export
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
+from toy_lstm import write_toy_lstm
 from tritone.bundle.bundle import Bundle
 from tritone.families.export.report import ExportReport
 from tritone.families.icefall.model import IcefallConfig
@@ -42,6 +43,11 @@ TRANSDUCER = [
     SearchOptions(mode="modified-beam", hotwords=HOTWORDS),
     SearchOptions(mode="fast-beam"),
 ]
+STATEFUL = [
+    SearchOptions(),
+    SearchOptions(blank_penalty=2.0, max_symbols=1),
+    SearchOptions(blank_penalty=-1.0, max_symbols=5),
+]
 DEVICE = Placement(device="cuda" if torch.cuda.is_available() else "cpu", threads=1)
 
 
@@ -63,6 +69,12 @@ def streamed_transducer(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("transducer")
     files = write_files(folder / "files", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
     return export_files(files, folder / "bundle", runtimes=("torch",), **STREAMED).bundle
+
+
+@pytest.fixture(scope="module")
+def stateful(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A TDT model, whose predictor is an LSTM."""
+    return Bundle.open(write_toy_lstm(tmp_path_factory.mktemp("stateful") / "bundle", (0, 1, 2, 4)))
 
 
 @pytest.fixture
@@ -100,7 +112,11 @@ EXPORTS = pytest.mark.slow  # what the other tests have no use for is exported f
 
 @pytest.mark.parametrize(
     ("model", "ways", "output"),
-    [pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS), ("transducer", TRANSDUCER, HELD_OUT)],
+    [
+        pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS),
+        ("transducer", TRANSDUCER, HELD_OUT),
+        ("stateful", STATEFUL, HELD_OUT),
+    ],
 )
 def test_whole_utterances_are_searched_as_on_the_cpu(
     model: str, ways: list[SearchOptions], output: str, request: pytest.FixtureRequest
@@ -159,8 +175,14 @@ class Watched:
         return self._graph(inputs, outputs)
 
 
-@EXPORTS
-@pytest.mark.parametrize(("model", "ways"), [("ctc", CTC), ("streamed_transducer", TRANSDUCER)])
+@pytest.mark.parametrize(
+    ("model", "ways"),
+    [
+        pytest.param("ctc", CTC, marks=EXPORTS),
+        pytest.param("streamed_transducer", TRANSDUCER, marks=EXPORTS),
+        ("stateful", STATEFUL),
+    ],
+)
 def test_streams_are_searched_as_on_the_cpu(
     model: str, ways: list[SearchOptions], request: pytest.FixtureRequest
 ) -> None:

@@ -425,7 +425,7 @@ def test_the_command_shows_the_table_before_it_writes(tmp_path: Path) -> None:
     assert (serving.response_cache, serving.priorities) == (True, 2)
     wrong = CliRunner().invoke(app, ["export", "onnx", str(path)])
     assert wrong.exit_code == 2
-    assert "say where to write the bundle" in wrong.output
+    assert "name where to write the bundle" in wrong.output
 
 
 def test_axes_of_minus_one_and_of_a_question_mark_are_open(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_what_was_measured_is_kept_for_the_next_build(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_tensorrt_in_the_midst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(build, "REPORT_EVERY_S", 0.0)
     bundle = Bundle.open("demo-asr")
     [artifact] = bundle.artifacts("encoder")
     told: list[str] = []

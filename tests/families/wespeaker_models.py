@@ -1,4 +1,4 @@
-"""Small random WeSpeaker models in upstream's form, and what upstream makes of one utterance, written down anew.
+"""Small random WeSpeaker models in upstream's form, and what upstream makes of one utterance, written down again.
 
 content_of("ResNet18", ...)   ->  the content of a config.yaml
 write_model(folder, content)  ->  avg_model.pt and config.yaml

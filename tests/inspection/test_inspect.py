@@ -211,7 +211,7 @@ def test_what_a_file_says_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
     assert "[red]\\x1b[2J\\n" in result.stdout
     assert "\x1b[2J" not in result.stdout
     assert f"[{ANY}, 4611686018427387904]" in result.stdout, "an axis below zero is an open one"
-    assert "loops (Loop), whose end only running it tells" in result.stdout
+    assert "loops (Loop), whose end only running it shows" in result.stdout
     assert "weights at '../up', outside of its folder" in result.stdout
     assert "two of its inputs and outputs are called" in result.stdout
 

@@ -51,5 +51,5 @@ def test_segments_are_those_of_the_whole_recording(
 
 
 def test_a_model_that_hears_too_little_at_once_is_refused() -> None:
-    with pytest.raises(ValueError, match="takes 2 s at once hears too little"):
+    with pytest.raises(ValueError, match="takes 2 s at once sees too little"):
         BlockActivity(loud, RATE, 2.0)

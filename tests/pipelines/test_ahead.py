@@ -69,7 +69,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Pa
 
 def begun(codes: dict[str, str] = ONE, **how: Any) -> tuple[Ahead, list[str]]:
     told: list[str] = []
-    return Ahead("ctc", codes, tell=told.append, **how), told
+    return Ahead("ctc", codes, warn=told.append, **how), told
 
 
 def busy(ahead: Ahead, options: SearchOptions = BEAM) -> ServerBusyError:
@@ -263,7 +263,7 @@ def test_closing_ends_and_reaps_the_child(kept: Kept, child: Callable[[str], Pat
     assert process.returncode == -signal.SIGKILL
     assert not any(thread.name == "tritone-ahead" and thread.is_alive() for thread in threading.enumerate())
     assert len(told) == 1
-    assert "is being compiled" in str(busy(ahead))  # which starts nothing anew
+    assert "is being compiled" in str(busy(ahead))  # which starts nothing new
     assert ahead._child is None
 
 

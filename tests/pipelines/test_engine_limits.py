@@ -488,7 +488,7 @@ def test_an_engine_that_trtexec_has_built_is_read(engine: FakeEngine, plan: Path
 
 def test_an_engine_without_a_stamp_or_one_that_cannot_be_read_is_refused(engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "encoder.plan").write_bytes(b"damaged")
-    with pytest.raises(BundleError, match=r"nothing says what it was built with"):
+    with pytest.raises(BundleError, match=r"nothing records what it was built with"):
         open_graph(tmp_path / "encoder.plan", "cuda")
     with pytest.raises(BundleError, match=r"TensorRT 10\.13\.3\.9 cannot read .*encoder\.plan"):
         open_graph(tmp_path / "encoder.plan", "cuda", engine=STAMP)

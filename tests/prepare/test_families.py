@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_checkpoint_of_each_toolkit_is_prepared_once(family: str, tmp_path: Path) -> None:
     what = MAKERS[family](tmp_path / "theirs")
     said: list[str] = []
-    found = prepare(what, say=said.append)
+    found = prepare(what, notify=said.append)
     manifest = Bundle.open(found.path).manifest
     assert manifest.name == found.name == "theirs"
     assert f"tritone export {family}" in cached()[0].about["command"]

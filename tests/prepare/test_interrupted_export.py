@@ -24,7 +24,7 @@ from tritone.prepare import prepare
 if int(limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit),) * 2)
 try:
-    print("done", prepare(what, say=lambda line: print(line, flush=True)).path)
+    print("done", prepare(what, notify=lambda line: print(line, flush=True)).path)
 except TritoneError as error:
     print("refused", error)
 """

@@ -44,7 +44,7 @@ def answer(model: Any, value: float = 3.0) -> float:
 
 def test_a_graph_is_exported_once_and_loaded_from_the_cache(graph: Path):
     said: list[str] = []
-    first = prepare(graph, say=said.append)
+    first = prepare(graph, notify=said.append)
     assert [line.partition(":")[2].strip() for line in said[:1]] == ["a graph in ONNX"]
     before = (first.path / "manifest.json").stat().st_mtime_ns
     assert prepare(graph).path == first.path
@@ -170,7 +170,7 @@ def test_clear_leaves_what_another_process_uses(graph: Path):
     gone, used = clear()
     assert (len(gone), len(used)) == (0, 1)
     process.communicate("", timeout=60)
-    cache._release(used[0])  # and this one
+    let_go()  # and this one
     gone, used = clear()
     assert (len(gone), len(used)) == (1, 0)
     assert cached() == []
@@ -220,7 +220,7 @@ def test_a_checkpoint_on_the_hub_is_exported_and_its_revision_and_licence_are_ke
     files = {"README.md": CARD, "model.onnx": graph.read_bytes(), "pytorch_model.bin": b"pickle", "a/b.onnx": b"other"}
     hub.repositories["anna/double"] = {"main": files}
     said: list[str] = []
-    found = prepare("hf://anna/double", say=said.append)
+    found = prepare("hf://anna/double", notify=said.append)
     assert found.name == "double"
     assert f"commit: {commit_of(files)}" in said
     assert "licence: apache-2.0" in said
@@ -294,7 +294,7 @@ def test_hostile_and_gated_repositories_are_refused_with_the_reason(hub: HubServ
     assert cached() == []
 
 
-def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path):
+def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whisper = tmp_path / "fw"
     whisper.mkdir()
     (whisper / "config.json").write_text("{}", encoding="utf-8")
@@ -306,3 +306,7 @@ def test_inspect_prints_the_commands_that_what_stands_for(tmp_path: Path):
         "tritone build fw --output repository",
         "tritone serve repository",
     ]
+    monkeypatch.chdir(tmp_path)  # beside the model, whose folder the bundle must not be written to
+    shown = json.loads(CliRunner().invoke(app, ["inspect", "fw", "--json"]).stdout)
+    assert shown["commands"][0].startswith("tritone export whisper --checkpoint fw --output fw-bundle ")
+    assert shown["commands"][1] == "tritone build fw-bundle --output repository"

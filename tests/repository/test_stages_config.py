@@ -162,7 +162,7 @@ def test_what_says_no_place_is_refused_with_what_would(text: str) -> None:
         (["2"], r"STAGE=COUNT\[@PLACE\]"),
         (["decoder=0"], "above 0"),
         (["decoder=1@0,0"], "different indices"),
-        (["decoder=1", "decoder=2"], "told twice"),
+        (["decoder=1", "decoder=2"], "given twice"),
     ],
 )
 def test_stages_are_told_once_and_by_their_names(texts: list[str], said: str) -> None:

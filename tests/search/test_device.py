@@ -26,10 +26,12 @@ from tritone.search.device.greedy import GreedyLoop  # noqa: E402
 from tritone.search.device.kernels_for import (  # noqa: E402
     fault_of,
     fault_of_greedy,
+    fault_of_stateful,
     fault_of_tops,
     greedy_block_of,
     greedy_tokens_for,
     kernels_for,
+    stateful_for,
     top_block,
     top_tokens_for,
     tried,
@@ -203,10 +205,16 @@ class WrongKernels:
     def beam_step(self, logits: Any, state: Any, **_: Any) -> Any:
         return state[:4]
 
+    def stateful_step(self, logits: Any, state: Any, **_: Any) -> Any:
+        return *state[:3], torch.ones_like(state[0]), state[0] < 0
+
 
 def test_kernels_that_find_something_else_are_not_used() -> None:
     assert fault_of(WrongKernels(), "cpu") == "its kernel for greedy search finds other tokens than torch"
-    assert kernels_for("cpu") is None
+    assert fault_of_stateful(WrongKernels(), "cpu") == (
+        "its kernel for predictors with a state finds other tokens than torch"
+    )
+    assert kernels_for("cpu") is stateful_for("cpu") is None
 
 
 def test_a_kernel_that_finds_other_greedy_tokens_is_not_used() -> None:
@@ -241,6 +249,7 @@ def test_a_kernel_that_finds_other_best_tokens_is_not_used() -> None:
 @pytest.mark.gpu
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
+    assert stateful_for("cuda") is not None
     assert greedy_tokens_for("cuda") is not None
     assert top_tokens_for("cuda") is not None
     assert whole_for("cuda") is not None  # each is tried and compared with torch

@@ -245,7 +245,7 @@ def test_archives_that_nobody_knows_the_maker_of_are_not_touched(tmp_path: Path)
     kaldiio.save_ark(str(tmp_path / "xvector_000.ark"), {"a": vector("a")})
     content = (tmp_path / "xvector_000.ark").read_bytes()
     for force in (False, True):
-        with pytest.raises(InputError, match=r"no embed\.json that tells what made them"):
+        with pytest.raises(InputError, match=r"no embed\.json that records what made them"):
             ArchiveWriter(tmp_path, made_by=MODEL, force=force)
     for state in (b"{", b"[]", b'{"embeddings": 2, "made_by": {}}', b"[" * 100_000):
         (tmp_path / "embed.json").write_bytes(state)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tritone
+from exports import let_go
 from hub_server import HubServer, commit_of
 from object_server import Fault, ObjectServer, Stored
 from tritone.bundle.bundle import Bundle
@@ -148,9 +149,7 @@ def test_the_cache_has_a_limit_and_keeps_what_is_used(stored: ObjectServer, monk
         stored.objects[f"bucket/{index}/file"] = Stored(bytes([index]) * 400_000)
     monkeypatch.setenv(cache.LIMIT, "0.001")
     copies = [fetch(f"s3://bucket/{index}") for index in range(2)]
-    for handle in cache._held.values():
-        handle.close()  # as if another process had fetched them
-    cache._held.clear()
+    let_go()  # as if another process had fetched them
     last = fetch("s3://bucket/2")
     assert [copy.is_dir() for copy in [*copies, last]] == [False, True, True]
     monkeypatch.setenv(cache.LIMIT, "0.0001")
@@ -165,6 +164,7 @@ def test_a_changed_copy_is_read_again(stored: ObjectServer):
     path.chmod(0o644)
     path.write_bytes(b"{}")
     assert Bundle.open(ADDRESS).file("manifest.json").read_bytes() == content
+    assert cache.clear_copies() == (0, 1), "the new copy is in use, as the old one was"
 
 
 def test_several_processes_share_one_download(stored: ObjectServer):

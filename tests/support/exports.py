@@ -1,10 +1,9 @@
-"""The exports that this process uses."""
+"""The exports and copies in the cache that this process uses."""
 
-from tritone.prepare import cache
+from tritone.storage import in_use
 
 
 def let_go() -> None:
-    """Use no export any more, as if this process had ended."""
-    for handle in cache._held.values():
-        handle.close()
-    cache._held.clear()
+    """Use none any more, as if this process had ended."""
+    for path in list(in_use._locked):
+        in_use.release(path)

@@ -344,13 +344,13 @@ def _for_soundfile(file: BinaryIO) -> BinaryIO | int:
 
 def _read(blocks: Iterator[Block], wanted: Wanted, sample_rate: int) -> Samples:
     runs: list[tuple[int, list[Any]]] = []
-    heard_s = 0.0
+    read_s = 0.0
     for block in blocks:
         if not runs or runs[-1][0] != block.rate:
             runs.append((block.rate, []))
         runs[-1][1].append(block.samples)
-        heard_s += len(block.samples) / block.rate
-        wanted.check_length(heard_s)
+        read_s += len(block.samples) / block.rate
+        wanted.check_length(read_s)
     joined: list[tuple[int, Any]] = [(rate, np.concatenate(parts)) for rate, parts in runs]
     del runs
     for rate, samples in joined:

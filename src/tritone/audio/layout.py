@@ -20,7 +20,7 @@ from tritone.audio.block import absurd_rate, cut_off
 from tritone.errors import AudioError
 
 SLACK_S = 0.03
-"""Audio that may be missing: writers that count their own header or round up are no cut that anybody hears."""
+"""Audio that may be missing: writers that count their own header or round up are no audible cut."""
 UNKNOWN_SIZE = 0x7FFF_0000  # bytes; programs that write WAV to a pipe fill in sizes from here up
 CHUNKED = {
     (b"RIFF", b"WAVE"): ("<I", b"data"),
@@ -31,8 +31,8 @@ TAGS = (b"ID3", b"TAG")
 FLAC_START = b"fLaC"
 FLAC_TAIL = 1 << 18  # bytes in which the last frame of a FLAC file begins
 OGG_HEAD, OGG_FIRST_PAGE, OGG_LAST_PAGE = 27, 2, 4  # bytes, and flags, of a page's header
-NO_LENGTH = "its header does not tell its length (was it written to a pipe?)"
-UNTOLD = "its header tells another length than its frames"
+NO_LENGTH = "its header does not state its length (was it written to a pipe?)"
+WRONG_LENGTH = "its header states another length than its frames"
 PIECE = 1 << 20  # bytes searched at a time
 
 # Bits per frame and samples of MPEG audio, ISO 11172-3 and 13818-3: kbit/s by (version 1, layer).
@@ -189,7 +189,7 @@ def _flac(file: BinaryIO, name: str, start: int, stop: int) -> Part:
     stated = int.from_bytes(head[21:26], "big") & (1 << 36) - 1
     if not stated:
         return Part(start, stop, NO_LENGTH)
-    return Part(start, stop, UNTOLD if _flac_samples(file, head, start, stop) > stated else "")
+    return Part(start, stop, WRONG_LENGTH if _flac_samples(file, head, start, stop) > stated else "")
 
 
 def _flac_samples(file: BinaryIO, head: bytes, start: int, stop: int) -> int:
@@ -371,7 +371,7 @@ def _mpeg(file: BinaryIO, name: str, start: int, total: int) -> Part:
             f"its header promises {stated * first.samples / first.rate:.3f} s, "
             f"it holds {counted * first.samples / first.rate:.3f} s",
         )
-    return Part(0, total, UNTOLD if odd or stated != counted else "", is_mpeg=True)
+    return Part(0, total, WRONG_LENGTH if odd or stated != counted else "", is_mpeg=True)
 
 
 def _boxes(file: BinaryIO, name: str, total: int) -> int:

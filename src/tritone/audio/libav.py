@@ -42,9 +42,9 @@ ESTIMATED = frozenset({"mp3", "aac", "ac3", "eac3", "dts", "amr", "amrnb", "amrw
 """Demuxers whose duration libav estimates, by the size of the file or by its last packet."""
 CLOCKED = frozenset({"mov", "matroska", "mpegts", "mpeg", "avi", "asf", "flv", "nut", "mxf", "ogg", "rm"})
 """Demuxers whose files have a clock; of all others libav counts samples."""
-TS_DISCONT = 0x0200  # libav's flag of demuxers whose clock may be set anew
+TS_DISCONT = 0x0200  # libav's flag of demuxers whose clock may be reset
 GAP_S = 0.05  # what the clock runs ahead of the samples by, before it is a gap
-RESTART_S = 10.0  # a jump of a clock that may be set anew, as of ffmpeg's -dts_delta_threshold
+RESTART_S = 10.0  # a jump of a clock that may be reset, as of ffmpeg's -dts_delta_threshold
 MAX_SILENCE_S = 12 * 3600.0  # that gaps of a file may make, all together
 END_SLACK_S = 1.0  # of a stated duration, which may be that of pictures or rounded
 
@@ -113,7 +113,7 @@ def decoded(
     except (av.error.FFmpegError, ValueError, OSError) as error:
         if missing:
             raise missing_bytes(name, missing) from error
-        raise _unread(name, f"{reason}; libav: {_told(error)}") from error
+        raise _unread(name, f"{reason}; libav: {_reason(error)}") from error
     with container:
         if not container.streams.audio:
             kinds = ", ".join(sorted({each.type for each in container.streams})) or "nothing"
@@ -121,7 +121,7 @@ def decoded(
         try:
             yield from _blocks(container, wanted, missing)
         except (av.error.FFmpegError, ValueError) as error:
-            raise AudioError(f"{name} is damaged or cut off ({_told(error)}). Copy or download it again.") from error
+            raise AudioError(f"{name} is damaged or cut off ({_reason(error)}). Copy or download it again.") from error
 
 
 def _lenient(version: str) -> dict[str, Any]:
@@ -166,14 +166,14 @@ def _blocks(container: Any, wanted: Wanted, missing: float) -> Iterator[Block]:
     clock = _Clock(name, stream, container, has_clock=kind in CLOCKED, survives=kind in ESTIMATED)
     converter = Converter(lambda frame: AudioResampler(format="fltp", rate=frame.sample_rate))  # which keeps channels
     rate = waiting = 0
-    heard_s = 0.0  # before the samples that wait
+    decoded_s = 0.0  # before the samples that wait
     parts: list[npt.NDArray[np.float32]] = []
     frames = chain(((each, clock.silence(each)) for each in clock.frames()), [(None, 0.0)])
     for frame, silent_s in frames:
         for each in converter.rest() if frame is None else converter.of(frame):
             if parts and (each.sample_rate != rate or waiting >= BLOCK):
                 yield Block(rate, duration_s, np.concatenate(parts))
-                heard_s += waiting / rate
+                decoded_s += waiting / rate
                 parts.clear()
                 waiting = 0
             rate = each.sample_rate
@@ -181,17 +181,17 @@ def _blocks(container: Any, wanted: Wanted, missing: float) -> Iterator[Block]:
             for length in _steps(round(silent_s * rate)):
                 parts.append(np.zeros(length, np.float32))
                 waiting += length
-                wanted.check_length(heard_s + waiting / rate)
+                wanted.check_length(decoded_s + waiting / rate)
                 if waiting >= BLOCK:
                     yield Block(rate, duration_s, np.concatenate(parts))
-                    heard_s += waiting / rate
+                    decoded_s += waiting / rate
                     parts.clear()
                     waiting = 0
             silent_s = 0.0
             parts.append(wanted.mixer.mix(each.to_ndarray().T))
             waiting += len(parts[-1])
-            wanted.check_length(heard_s + waiting / rate)
-    if not heard_s and not waiting:
+            wanted.check_length(decoded_s + waiting / rate)
+    if not decoded_s and not waiting:
         raise no_samples(name)
     if parts:
         yield Block(rate, duration_s, np.concatenate(parts))
@@ -207,7 +207,7 @@ class _Clock:
         self._has_clock, self._survives = has_clock, survives
         self._zero_s = (container.start_time or 0) / 1e6
         self._at_s = 0.0  # of the samples so far
-        self._shift_s = 0.0  # by which a clock was set anew
+        self._shift_s = 0.0  # by which a clock was reset
         self._silent_s = 0.0
         self._taken = self._skipped = 0  # packets
         self._restarts = bool(container.format.flags & TS_DISCONT)
@@ -274,6 +274,6 @@ def _unread(name: str, reason: str) -> AudioError:
     return AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.")
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """libav's own words."""
     return (getattr(error, "strerror", None) or str(error)).rstrip(".")

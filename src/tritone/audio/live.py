@@ -43,7 +43,7 @@ class LiveAudio(Protocol):
     rate: int
 
     async def push(self, message: bytes) -> Samples:
-        """Return the samples that can be told with this message; maybe none. Raises `AudioError`."""
+        """Return the samples that can be decoded with this message; maybe none. Raises `AudioError`."""
         ...
 
     async def finish(self) -> Samples:
@@ -60,7 +60,7 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
 
     Args:
         form: one of `FORMATS`.
-        sample_rate: of samples, in Hz; compressed audio says its own.
+        sample_rate: of samples, in Hz; compressed audio states its own.
 
     Raises:
         ValueError: there is no such format.
@@ -154,7 +154,7 @@ class ContainerStream:
         self._decoded: list[npt.NDArray[np.int16]] = []
         self._num_decoded = 0  # of this message
         self._read = 0  # bytes in all
-        self._heard = False  # any audio in all
+        self._has_audio = False  # any audio in all
         self._error: BaseException | None = None
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self._finished = False  # the thread
@@ -202,19 +202,19 @@ class ContainerStream:
         """The next bytes of the file, for libav; b"" at its end."""
         with self._changed:
             if not self._unread and not self._ended:  # at the end, what comes of it is waited for
-                self._tell()
+                self._answer()
             while not self._unread and not self._ended:
                 self._changed.wait()
             taken = bytes(self._unread[:size])
             del self._unread[: len(taken)]
             self._read += len(taken)
-            if self._heard or self._read <= MAX_SILENT_BYTES:
+            if self._has_audio or self._read <= MAX_SILENT_BYTES:
                 return taken
         # An exception would have to find its way through libav.
         self._error = AudioError(f"no audio in the first {MAX_SILENT_BYTES:,} bytes of what should be '{self._form}'")
         return b""
 
-    def _tell(self) -> None:
+    def _answer(self) -> None:
         if self._waiter is not None:
             (loop, done), self._waiter = self._waiter, None
             # The loop may be closed, and whoever waited may be gone.
@@ -233,7 +233,7 @@ class ContainerStream:
         finally:
             with self._changed:
                 self._finished = True
-                self._tell()
+                self._answer()
 
     def _decode(self) -> None:
         with self._av.open(self, "r", format=CONTAINERS[self._form], buffer_size=4096, options=OPENING) as container:
@@ -247,7 +247,7 @@ class ContainerStream:
 
     def _add(self, samples: npt.NDArray[np.int16]) -> None:
         with self._changed:
-            self._heard = True
+            self._has_audio = True
             self._num_decoded += samples.size
             if self._num_decoded > MAX_MESSAGE_S * DECODED_RATE:
                 raise AudioError(f"a message unpacks to more than {MAX_MESSAGE_S:g} s of audio; send shorter ones")

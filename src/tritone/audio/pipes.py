@@ -20,7 +20,7 @@ Decoder = Callable[[BinaryIO, Wanted], Generator[Block, None, None]]
 def decoded(file: BinaryIO, wanted: Wanted, seeking: Decoder) -> Generator[Block, None, None]:
     """The blocks of audio in a pipe; errors as of `files._decoded`, which is `seeking`.
 
-    The length of what has no header to tell it is found by reading: `AudioTooLongError` comes once so much was read.
+    A length that no header states is found by reading: `AudioTooLongError` comes once so much was read.
     """
     name, tape = wanted.name, plain.Tape(file)
     head = tape.read(12)

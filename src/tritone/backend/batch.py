@@ -59,7 +59,7 @@ class BatchModel(ABC, Generic[Job, Result]):
         """End what is compiled, and report the last numbers."""
         if self._ahead is not None:
             self._ahead.close()
-        self._metrics.tell()
+        self._metrics.report()
 
     def _parse(self, request: Any) -> Job:
         self._patience.check(request)

@@ -2,10 +2,10 @@
 
     Work of the pipeline, outcomes of requests  ->  Metrics  ->  http://SERVER:8002/metrics
 
-Telling Triton a number is a round trip to another process, some 20 µs, so numbers are told together and not more often
-than every `INTERVAL_S`: what was counted since then is told with the next requests, or when the last stream ends. All
-of it happens in the thread in which Triton calls the model; Triton 2.51 hangs when other threads do it. So streams
-whose clients went away without END count as open until the next chunk of any stream.
+A report to Triton is a round trip to another process, some 20 µs, so numbers go together and not more often than every
+`INTERVAL_S`: what was counted since then goes with the next requests, or when the last stream ends. All of it happens
+in the thread in which Triton calls the model; Triton 2.51 hangs when other threads do it. So streams whose clients went
+away without END count as open until the next chunk of any stream.
 """
 
 import ctypes
@@ -111,12 +111,12 @@ class Metrics:
         self._outcomes.update(outcomes)
         self._work += work
         self._execute_s += execute_s
-        # After the last stream there may be no request for hours, with which the rest would be told.
+        # After the last stream there may be no request for hours, with which the rest would be reported.
         if self._clock() - self._reported_at >= INTERVAL_S or (self._reported_streams and not streams):
-            self.tell(streams)
+            self.report(streams)
 
-    def tell(self, streams: int = 0) -> None:
-        """Tell Triton what was counted and not told yet."""
+    def report(self, streams: int = 0) -> None:
+        """Report to Triton what was counted and not reported yet."""
         news: dict[str, float] = {name: getattr(self._work, field) for field, name in WORK.items()}
         news |= {outcome: count for outcome, count in self._outcomes.items()}
         news[EXECUTE_S] = self._execute_s

@@ -21,7 +21,7 @@ from tritone.pipelines.isolation import as_value
 from tritone.preparing import timed
 
 KEPT_OPTIONS = 64  # of requests that ask alike
-KEPT_CHARACTERS = 4096  # of parameters; those with many hotwords are read anew
+KEPT_CHARACTERS = 4096  # of parameters; those with many hotwords are read again
 
 
 class Job(NamedTuple):

@@ -37,7 +37,7 @@ def ready(pipeline: Any, instance: Instance, *, in_steps: bool = False) -> Ahead
         pipeline.warm_up()
     if (preparing := instance.placement.preparing) is not None:
         preparing.opened(time.time() - psutil.Process().create_time())
-    return Ahead.of(pipeline, in_steps=in_steps, tell=pb_utils.Logger.log_warn)
+    return Ahead.of(pipeline, in_steps=in_steps, warn=pb_utils.Logger.log_warn)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The model that Triton runs for streams: one pipeline step for the chunks of many streams.
 
 A chunk that cannot be used gets an error and is ignored, as if it had not been sent: its stream stays open and goes on
-with the next chunk. START opens and END closes the stream even on such a chunk. How to search is said with START; where
-that cannot be done, the stream is not opened. A chunk that its client has given up before it was computed ends the
+with the next chunk. START opens and END closes the stream even on such a chunk. Search options come with START; where
+they cannot be met, the stream is not opened. A chunk that its client has given up before it was computed ends the
 stream.
 
 Two clients may send the same stream id. START on an open stream is refused, and the stream goes on. Chunks that the
@@ -117,7 +117,7 @@ class TritonPythonModel:
         """Tell the last numbers; the streams end with the model."""
         if self._ahead is not None:
             self._ahead.close()
-        self._metrics.tell()
+        self._metrics.report()
 
     def _advance(self, chunks: Sequence[Chunk | TritoneError]) -> list[Any]:
         steps = [each if isinstance(each, TritoneError) else attempt(self._parse, each) for each in chunks]
@@ -216,7 +216,7 @@ class TritonPythonModel:
         if not same:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(
-                f"options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "
+                f"options are given with START and cannot change later, but this chunk asks for {asked[:200]}. "
                 "Leave them out, or repeat those of START"
             )
 

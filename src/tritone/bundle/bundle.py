@@ -6,7 +6,6 @@
 A bundle may come from a stranger: sizes are limited, and no name in its manifest can point outside its folder.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -36,10 +35,11 @@ from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 from tritone.paths import local, plain_text
 from tritone.storage import fetch, parse
+from tritone.storage.checksum import sha256_of
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
-EVALUATION = "evaluation.json"  # and what was measured, see evaluation.py; both tell of one export
+EVALUATION = "evaluation.json"  # and what was measured, see evaluation.py; both are of one export
 MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_LABEL_BYTES = 16 * 2**20
 EXPORTED_WITH = {"streaming_encoder": "--streaming", "features": "--stages", "acoustic": "--stages"}
@@ -194,7 +194,7 @@ class Bundle:
         """
         for artifact in self.manifest.artifacts:
             for name, expected in zip(artifact.files, artifact.sha256, strict=True):
-                seen = _sha256(self.file(name))
+                seen = sha256_of(self.file(name))
                 if seen != expected.lower():
                     raise BundleError(
                         f"{self.path}: the file {name} was altered or damaged (sha256 is {seen}, the manifest says "
@@ -263,7 +263,7 @@ class BundleWriter:
             bundle = writer.commit(Manifest(..., artifacts=(writer.artifact("encoder", "encoder.onnx"),)))
 
     An existing bundle at the target is replaced, together with its model card (README.md) and evaluation.json, which
-    tell about the old one; any other folder with content is refused.
+    describe the old one; any other folder with content is refused.
     """
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
@@ -308,7 +308,7 @@ class BundleWriter:
             precision=precision,
             weight_storage=weight_storage,
             files=files,
-            sha256=tuple(_sha256(self.folder / name) for name in files),
+            sha256=tuple(sha256_of(self.folder / name) for name in files),
             engine=engine,
         )
 
@@ -359,12 +359,13 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {_explain(e)}" for e in error.errors()[:5]]
+        faults = [f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {explain_fault(e)}" for e in error.errors()[:5]]
         more = f" (and {error.error_count() - 5} more)" if error.error_count() > 5 else ""
         raise BundleError(f"{path}: {'; '.join(faults)}{more}. Mend the field or export the bundle again.") from error
 
 
-def _explain(fault: Any) -> str:
+def explain_fault(fault: Any) -> str:
+    """What is wrong with a field, of one of the errors of a `pydantic.ValidationError`."""
     if fault["type"] == "missing":
         return "this field is required but absent"
     if fault["type"] == "extra_forbidden":
@@ -395,8 +396,3 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

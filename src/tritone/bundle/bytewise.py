@@ -49,7 +49,7 @@ def byte_piece(token: str) -> bytes | None:
 def is_byte_level(tokens: Iterable[str]) -> bool:
     """Is a token table one of byte-level BPE?
 
-    Told by its content: all pieces are of byte characters alone, and among these are some that no other table of a
+    Known by its content: all pieces are of byte characters alone, and among these are some that no other table of a
     language written with them has, from U+0180 on.
     """
     pieces = [token for token in tokens if not SPECIAL.fullmatch(token)]

@@ -2,7 +2,7 @@
 
     bundle folder  ->  Evaluation, or None where nobody wrote one
 
-The figures stand in this file alone; the model card and `tritone demo` tell what it says. A set has the fields that
+The figures stand in this file alone; the model card and `tritone demo` show what it has. A set has the fields that
 `tritone score --json` prints, and a name; whatever else is there is for people.
 """
 

@@ -100,8 +100,8 @@ class Encoder(_Part):
     a network may emit a token some frames after its sound: without a tail, a word cut off right at its end is lost.
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
-    `languages`: of a graph that is told the language of each utterance, the numbers that it takes, by language;
-    `language`: the one that it is told where nobody names one.
+    `languages`: of a graph that takes the language of each utterance, the numbers that it takes, by language;
+    `language`: the one that it gets where nobody names one.
     """
 
     subsampling_rate: Positive

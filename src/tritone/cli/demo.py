@@ -229,7 +229,7 @@ class _Screen:
 
 
 def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
-    """A section for each model and mode, and the totals last; what was said is below a text that differs from it.
+    """A section for each model and mode, and the totals last; the reference is below a text that differs from it.
 
     `narrow` leaves the room of frames, voices and lengths to the texts; it fits a terminal of 80 columns."""
     title = f"Tritone demo: {', '.join(run.model for run in runs)}"

@@ -103,7 +103,7 @@ def diarize(
         diarizer = _open(stack, model, vad, options, store, rttm=format == "rttm")
         if vad is None and speech_turns is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
-        printer = _Printer(documents, paths, judge, names=paths != (files or []) or len(paths) > 1)
+        printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1)
         for index, path in enumerate(paths):
             name = documents.names[index]
             try:
@@ -124,9 +124,8 @@ def diarize(
 class _Printer:
     """Writes turns in the order of the recordings, and their errors at the end."""
 
-    def __init__(self, documents: Documents, paths: Sequence[str], judge: Scoring | None, *, names: bool) -> None:
-        self._documents, self._paths, self._judge = documents, paths, judge
-        self._names = names and documents.format == "text" and not documents.one_each
+    def __init__(self, documents: Documents, judge: Scoring | None, *, named: bool) -> None:
+        self._documents, self._judge, self._named = documents, judge, named
         self._errors: dict[str, Errors] = {}
         self._failed = False
 
@@ -142,7 +141,7 @@ class _Printer:
         for turn in turns:
             done.append(turn)
             if live:
-                self._documents.put(index, self._text(index, [turn]))
+                self._documents.put(index, self._documents.text(index, [turn], named=self._named))
         fields = {"recording": self._documents.names[index], "turns": [_turn(each) for each in done]}
         self._write(index, done, fields, written=live)
 
@@ -169,13 +168,7 @@ class _Printer:
         if self._documents.format == "json":
             self._documents.put(index, json.dumps(fields, ensure_ascii=False) + "\n")
         elif not written:
-            self._documents.put(index, self._text(index, turns))
-
-    def _text(self, index: int, turns: Sequence[Turn]) -> str:
-        text = self._documents.text(index, turns)
-        if not self._names:
-            return text
-        return "".join(f"{self._paths[index]}\t{line}" for line in text.splitlines(keepends=True))
+            self._documents.put(index, self._documents.text(index, turns, named=self._named))
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

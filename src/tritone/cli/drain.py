@@ -34,19 +34,19 @@ def drain(
     # The key of a server on this machine is for nobody else.
     server = Drain(address, find_key(int(port) if is_loopback(host.strip("[]")) else None))
     if cancel:
-        _tell(server.change("serving"))
+        _print_state(server.change("serving"))
         return
     now = server.look()
     if now.idle and now.state == "serving" and not server.is_ready():
         # It has published no key either.
         typer.echo("the server is not ready, since it is being started: nothing is open", err=True)
         return
-    left = server.wait(settle_s=settle_s, limit_s=limit_s, tell=_tell)
+    left = server.wait(settle_s=settle_s, limit_s=limit_s, report=_print_state)
     if not left.idle:
         typer.echo(f"error: after {limit_s:g} s still {left.streams} streams and {left.requests} requests", err=True)
         raise typer.Exit(1)
     typer.echo("drained: nothing is open", err=True)
 
 
-def _tell(state: DrainState) -> None:
+def _print_state(state: DrainState) -> None:
     typer.echo(str(state), err=True)

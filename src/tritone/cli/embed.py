@@ -142,20 +142,20 @@ def _speed(status: BulkStatus) -> str:
 def _report(result: BulkResult) -> None:
     """Say what came of it; raises `typer.Exit` if not all is well."""
 
-    def say(sentence: str) -> None:
+    def notify(sentence: str) -> None:
         typer.echo(visible(sentence), err=True)
 
     status = result.status
     for sentence in result.mended:
-        say(sentence)
+        notify(sentence)
     there = f", {status.reused} were there" if status.reused else ""
     others = f"; it also lists {result.others} that were not asked for" if result.others else ""
     speed = f": {_speed(status)}" if status.embedded else ""
-    say(f"embedded {status.embedded} of {status.total}{there}{speed}")
-    say(f"{result.scp} lists them{others}")
+    notify(f"embedded {status.embedded} of {status.total}{there}{speed}")
+    notify(f"{result.scp} lists them{others}")
     again = "The same command continues with the rest."
     if result.interrupted:
-        say(f"interrupted. {again}")
+        notify(f"interrupted. {again}")
         raise typer.Exit(INTERRUPTED)
     problems = [str(result.stopped)] if result.stopped is not None else []
     if status.failed:
@@ -166,6 +166,6 @@ def _report(result: BulkResult) -> None:
     if left := status.total - status.done:
         problems.append(f"{left} of {status.total} recordings are left. {again}")
     for problem in problems:
-        say(f"error: {problem}")
+        notify(f"error: {problem}")
     if not result.complete:
         raise typer.Exit(1)

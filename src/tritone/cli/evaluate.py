@@ -169,17 +169,17 @@ def evaluate(
     # Files first: a table that nobody reads any more (| head) must not cost them.
     if report is not None:
         series.save(report)
-        printer.say(f"wrote {report}")
+        printer.notify(f"wrote {report}")
     if html is not None:
         write_page(series.report, series.comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
-        printer.say(f"wrote {html}")
+        printer.notify(f"wrote {html}")
     printer.show(series.report.evaluations, series.comparison, worst)
     if not series.report.complete:
-        printer.say("interrupted" if journal is None else "interrupted; --resume goes on with the rest")
+        printer.notify("interrupted" if journal is None else "interrupted; --resume goes on with the rest")
         raise typer.Exit(INTERRUPTED)
     problems = series.problems(max_wer_increase)
     if journal is not None and any(each.failures for each in series.report.evaluations):
-        printer.say("--resume tries what failed again")
+        printer.notify("--resume tries what failed again")
     for problem in problems:
         typer.echo(f"error: {visible(problem)}", err=True)
     if problems:
@@ -187,7 +187,7 @@ def evaluate(
 
 
 def _beside(output: Path | None) -> Path | None:
-    """Where the journal goes if nobody says; nowhere beside a device such as /dev/stdout."""
+    """Where the journal goes if no option names it; nowhere beside a device such as /dev/stdout."""
     if output is None or output.absolute().is_relative_to("/dev"):
         return None
     return output.with_suffix(".journal.jsonl")

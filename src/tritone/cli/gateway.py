@@ -58,7 +58,7 @@ def gateway(
 
     Ctrl-C and SIGTERM end it after the live streams that are open, a second time at once.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we tell
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we report
     from tritone.gateway.server import GatewayServer
 
     if new_key is not None:

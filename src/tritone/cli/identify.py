@@ -1,4 +1,4 @@
-"""`tritone identify`: who of the enrolled speakers is heard in a recording?"""
+"""`tritone identify`: who of the enrolled speakers speaks in a recording?"""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def identify(
     from tritone.speakers.store import SpeakerStore
 
     speakers = SpeakerStore(store)
-    speakers.read()  # what is wrong with it is said before a model is loaded
+    speakers.read()  # what is wrong with it is reported before a model is loaded
     voices = model.embed(files)
     limit = voices.limit
     found = [speakers.identify(vector, voices.made_by, top=top) for vector in voices.vectors]

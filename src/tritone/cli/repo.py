@@ -69,7 +69,7 @@ def push(
     if compiled is not None:
         from tritone.repository.compiled import push_compiled, store_beside
 
-        _tell(push_compiled(folder, store_beside(storage), compiled), "pushed")
+        _print_moved(push_compiled(folder, store_beside(storage), compiled), "pushed")
 
 
 @app.command()
@@ -103,7 +103,7 @@ def pull(
         for done in pull_repository(store, folder, only=models or (), every_version=all_versions):
             typer.echo(f"{done.model}\t{','.join(map(str, done.versions))}\t{done.outcome}")
     if compiled is not None:
-        _tell(pull_compiled(store_beside(storage), compiled, trust=trust), "pulled")
+        _print_moved(pull_compiled(store_beside(storage), compiled, trust=trust), "pulled")
 
 
 @app.command("ls")
@@ -191,7 +191,7 @@ def rollback(
     typer.echo(f"{model}\t{go_back(_store(storage), model, to=to_version)}\tserved")
 
 
-def _tell(moved: "Moved", what: str) -> None:
+def _print_moved(moved: "Moved", what: str) -> None:
     kind = moved.stamp.get("gpu") or moved.stamp.get("cpu", "")
     typer.echo(f"compiled for torch {moved.stamp['torch']}, {kind}: {moved.sent} of {moved.files} files {what}")
 

@@ -179,14 +179,14 @@ def score(
             top_n=top_n or DEFAULT_TOP_N,
         )
         for doubt in scorer.doubts:
-            _say(f"warning: {doubt}")
+            _notify(f"warning: {doubt}")
         results = {}
         for listed, its in pairs.items():
             scored = scorer.score(its, before[listed].values if listed in before else None)
             results[listed] = Scores(its, scored.values)
             if listed in outputs:
                 write_scores(outputs[listed], its, scored.values, scored.side)
-                _say(f"wrote {outputs[listed]}")
+                _notify(f"wrote {outputs[listed]}")
     evaluations = {
         listed: metrics.evaluate(result, costs, speakers=speakers, resamples=metrics.RESAMPLES if intervals else 0)
         for listed, result in results.items()
@@ -198,7 +198,7 @@ def score(
 
         (listed,) = lists
         save_picture(draw_det(evaluations[listed], results[listed], title=names[listed]), det)
-        _say(f"wrote {det}")
+        _notify(f"wrote {det}")
     if as_json:
         for listed, evaluation in evaluations.items():
             fields = {"trials": str(listed), **evaluation.to_dict()}
@@ -211,5 +211,5 @@ def score(
         Console(highlight=False).print(table.without_empty())
 
 
-def _say(sentence: str) -> None:
+def _notify(sentence: str) -> None:
     typer.echo(visible(sentence), err=True)

@@ -88,8 +88,8 @@ def segments(
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
         truth = None if reference is None else _Truth(reference, documents.names, collar_s or 0.0)
         written = truth is None or output is not None
-        names = paths != (files or []) or len(paths) > 1
-        printer = _Printer(documents, paths, names=names, live=streaming, written=written)
+        named = paths != (files or []) or len(paths) > 1
+        printer = _Printer(documents, named=named, live=streaming, written=written)
         for result in _results(stack, where, paths, options, playback, printer.ended):
             printer.show(result)
             if truth is not None:
@@ -103,18 +103,16 @@ def segments(
 class _Printer:
     """Writes segments in the order of the recordings; `failed`: whether one of them has an error."""
 
-    def __init__(self, documents: Documents, paths: Sequence[str], *, names: bool, live: bool, written: bool) -> None:
+    def __init__(self, documents: Documents, *, named: bool, live: bool, written: bool) -> None:
         """Prepare.
 
         Args:
-            names: whether paths stand before lines of text.
+            named: whether paths stand before lines of text.
             live: whether segments come by `ended`.
             written: False writes errors alone.
         """
         self.failed = False
-        self._written = written
-        self._documents, self._paths = documents, paths
-        self._names = names and documents.format == "text" and not documents.one_each
+        self._documents, self._named, self._written = documents, named, written
         self._live = live and documents.format in LINES and not documents.one_each
         self._waiting: dict[int, ActivityResult] = {}
         self._next = 0
@@ -122,7 +120,7 @@ class _Printer:
     def ended(self, index: int, answer: SpeechActivity) -> None:
         """Write the segments that a stream has ended, where the format has a line for each."""
         if self._live and self._written:
-            self._documents.put(index, self._text(index, answer))
+            self._documents.put(index, self._documents.text(index, answer, named=self._named))
 
     def show(self, result: "ActivityResult") -> None:
         """Write a result once those of all recordings before it are written."""
@@ -133,7 +131,7 @@ class _Printer:
 
     def _show(self, result: "ActivityResult") -> None:
         try:
-            text = self._text(result.index, result.get())
+            text = self._documents.text(result.index, result.get(), named=self._named)
         except TritoneError as error:
             self.failed = True
             message = str(error)
@@ -141,12 +139,6 @@ class _Printer:
         else:
             if self._written:
                 self._documents.put(result.index, "" if self._live else text)
-
-    def _text(self, index: int, activity: SpeechActivity) -> str:
-        text = self._documents.text(index, activity)
-        if not self._names:
-            return text
-        return "".join(f"{self._paths[index]}\t{line}" for line in text.splitlines(keepends=True))
 
 
 class _Truth:

@@ -127,7 +127,7 @@ def _gateway(options: ServerOptions, tls: bool, port: int) -> "Callable[[], Gate
 
     if tls:
         raise typer.BadParameter("--gateway asks this Triton without TLS; run `tritone gateway` with --url https://…")
-    listen(options.host, port, "--gateway-port").close()  # told now and not when an export is done
+    listen(options.host, port, "--gateway-port").close()  # fails now and not when an export is done
     front = GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port)
     return lambda: GatewayServer(front)
 
@@ -187,7 +187,7 @@ def _found(
     """
 
     def watched(store: "Store", copy: LocalCopy | None) -> Updates | None:
-        return Updates(store, poll_s, _say, copy=copy, changed=changed) if poll_s else None
+        return Updates(store, poll_s, _notify, copy=copy, changed=changed) if poll_s else None
 
     address = parse(repo)
     if address is None:
@@ -195,14 +195,14 @@ def _found(
     installation, store = find_installation(server), open_store(address)
     if can_read(installation, address.scheme):
         served = triton_address(address)
-        _say(f"Triton reads {served} by its own client; memory and runtimes are not checked in advance")
+        _notify(f"Triton reads {served} by its own client; memory and runtimes are not checked in advance")
         return served, watched(store, None), None
     copy = LocalCopy(address)
     if is_offline():
         if not copy.models:
             copy.close()
             raise StorageError(f"{OFFLINE} is set, and there is no copy of {address} in {copy.folder}")
-        _say(f"{OFFLINE} is set: {address} is not looked at, its copy {copy.folder} is served as it is")
+        _notify(f"{OFFLINE} is set: {address} is not looked at, its copy {copy.folder} is served as it is")
         return copy.folder, None, copy
     try:
         updates = watched(store, copy)  # before the copy is made: what changes meanwhile is seen at the first look
@@ -214,7 +214,7 @@ def _found(
         raise StorageUnreachableError(
             f"{error} {OFFLINE}=1 serves the copy of an earlier start, {', '.join(copy.models)} in {copy.folder}"
         ) from error
-    _say(
+    _notify(
         f"{installation.executable} has no client of its own for {address.scheme}://: it serves a local copy of "
         f"{address} in {copy.folder}"
     )
@@ -231,7 +231,7 @@ def _request(triton: str, gateway: str) -> str:
     return f"curl -F file=@YOUR.wav {which}{gateway}/v1/audio/transcriptions"
 
 
-def _say(text: str) -> None:
+def _notify(text: str) -> None:
     typer.echo(f"tritone: {text}", err=True)
 
 

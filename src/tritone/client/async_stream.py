@@ -33,7 +33,7 @@ _leaving: set["asyncio.Task[None]"] = set()  # a loop keeps no task alive by its
 class AsyncServedStream(StreamSteps[Answer]):
     """A stream whose methods are awaited, one after the other. See `StreamSteps`, and `ServedStream` for the methods.
 
-    Cancelling one of them ends the stream: the server is told to free its slot, without waiting for the answer.
+    Cancelling one of them ends the stream: the server is asked to free its slot, without waiting for the answer.
     """
 
     def __init__(self, transport: AsyncTransport, model: ModelInfo, **options: Any) -> None:
@@ -89,7 +89,7 @@ class AsyncServedStream(StreamSteps[Answer]):
 
 
 async def left(timeout_s: float) -> None:
-    """Wait until the servers have heard of the streams that were left, at most so long."""
+    """Wait until the servers know of the streams that were left, at most so long."""
     if _leaving:
         await asyncio.wait(set(_leaving), timeout=timeout_s)
 

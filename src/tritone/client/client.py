@@ -563,7 +563,7 @@ class Client:
             search: as for `transcribe`; it holds for the whole stream.
             resume: start a stream again that its server lost, and send its audio again from the start, so that no word
                 is lost and none comes twice. It is tried again and again for `timeout_s`, also with `retries` 0.
-            resume_s: audio that is kept for it, in seconds; a stream that is longer is not begun anew.
+            resume_s: audio that is kept for it, in seconds; a stream that is longer is not started again.
 
         Raises:
             InputError: no such model, or it is too old for `search`.

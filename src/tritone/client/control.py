@@ -50,8 +50,8 @@ class ModelControl:
         own = states_at(self._endpoint.port) if self._endpoint.is_loopback else {}
         found = []
         for each in index:
-            told = {name: str(each.get(name, "")) for name in names}
-            found.append(ModelState(**told, preparing=own.get((told["name"], told["version"]), "")))
+            fields = {name: str(each.get(name, "")) for name in names}
+            found.append(ModelState(**fields, preparing=own.get((fields["name"], fields["version"]), "")))
         if model is not None:
             have = ", ".join(sorted({each.name for each in found})) or "none"
             found = [each for each in found if each.name == model]

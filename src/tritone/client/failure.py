@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server and back  ->  an error of `tritone.errors`, told by what the caller can do."""
+"""What went wrong on the way to a server and back  ->  an error of `tritone.errors`, by what the caller can do."""
 
 import asyncio
 import math

@@ -53,7 +53,7 @@ def credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
 
 
 class _PendingReply(Future[Answer]):
-    call: grpc.Future | None = None  # the request in flight; it can be cancelled, which the server hears of
+    call: grpc.Future | None = None  # the request in flight; it can be cancelled, which the server notices
 
     def cancel(self) -> bool:
         if self.call is not None:
@@ -86,7 +86,7 @@ class GrpcTransport:
                     except (grpc.RpcError, grpc.FutureCancelledError) as error:
                         raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
                     pending.set_result(call.read(GrpcReply(response), self._endpoint))
-                except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must hear of it
+                except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must learn of it
                     pending.set_exception(failure)
 
         try:
@@ -182,7 +182,7 @@ class GrpcReply(triton.InferResult):
 
 
 def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float) -> Exception:
-    """An error of gRPC, of a call in a thread or in an event loop, as `explain` tells it."""
+    """An error of gRPC, of a call in a thread or in an event loop, as `explain` words it."""
     seen: Exception = error
     if isinstance(error, grpc.FutureCancelledError):
         seen = Refusal("CANCELLED", "cancelled")

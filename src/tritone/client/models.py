@@ -46,7 +46,7 @@ class ModelInfo:
     kind: Kind  # "other" when it is not one of ours
     sample_rate: int = DEFAULT_SAMPLE_RATE  # of its waveforms, in Hz
     batched: bool = True  # whether tensors have an axis of rows
-    max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
+    max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not report it
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
@@ -173,7 +173,7 @@ class ModelInfo:
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
-            # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
+            # Ours report their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all

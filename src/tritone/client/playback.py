@@ -33,8 +33,8 @@ def play(
         realtime: send no chunk before a microphone would have recorded it.
 
     Yields:
-        The transcript after every chunk but the last, then the final one: `is_final` tells. Segments that the last
-        chunk ended are told with the final one.
+        The transcript after every chunk but the last, then the final one, by `is_final`. Segments that the last
+        chunk ended come with the final one.
     """
     ended: tuple[Transcript, ...] = ()
     for chunk, is_last in paced(audio, sample_rate=sample_rate, chunk_ms=chunk_ms, realtime=realtime):
@@ -65,7 +65,7 @@ def paced(
 
 
 def _chunks(audio: Iterable[Samples], size: int) -> Iterator[tuple[Samples, bool]]:
-    """Audio cut anew into chunks of `size` samples, the last one shorter; with each whether it is the last."""
+    """Audio recut into chunks of `size` samples, the last one shorter; with each whether it is the last."""
     pending: Samples = np.zeros(0, np.float32)
     for piece in audio:
         pending = np.concatenate([pending, piece]) if len(pending) else piece

@@ -4,7 +4,7 @@
     Room(bytes)                                       ->  take and give back stretches of it
 
 A region of system memory is a file in /dev/shm that only this user can read. Every region has a file there that is
-locked as long as its process lives, so that what a process left behind when it was killed can be told and removed.
+locked as long as its process lives, so that what a process left behind when it was killed can be found and removed.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Sending again what the server could not take: which errors, when, how often.
 
 Whole utterances and questions about models may be sent again, for they change nothing on the server. Chunks of a stream
-may not: after a lost answer nobody knows what the server has heard (`ClientStream` starts a stream again itself).
+may not: after a lost answer nobody knows what the server has received (`ClientStream` starts a stream again itself).
 """
 
 import asyncio

@@ -108,7 +108,7 @@ class SharedMemoryTransport(AroundTransport):
             with self._lock:
                 offset = self._room.take(tensor.nbytes)
             if offset is None:
-                self._tell_full(f"its {self._size >> 20} MB are taken")
+                self._warn_full(f"its {self._size >> 20} MB are taken")
                 if on_gpu:
                     self._free(placed)
                     raise OperatorError(
@@ -121,13 +121,13 @@ class SharedMemoryTransport(AroundTransport):
                 region.write(offset, tensor)
             except OSError as error:
                 self._free({name: placed.pop(name)})
-                self._tell_full(error.strerror or str(error))
+                self._warn_full(error.strerror or str(error))
             except BaseException:
                 self._free(placed)
                 raise
         return placed
 
-    def _tell_full(self, why: str) -> None:
+    def _warn_full(self, why: str) -> None:
         if not self._was_full:
             self._was_full = True
             LOG.warning("shared memory has no room (%s): what does not fit is sent in messages", why)
@@ -141,7 +141,7 @@ class SharedMemoryTransport(AroundTransport):
         # Of a request that was given up the server may still read; then it computes something else for nobody.
         self._free(placed)
         if not done.cancelled() and isinstance(done.exception(), RegionLostError):
-            self._is_registered = False  # the server was started again; the next request registers anew
+            self._is_registered = False  # the server was started again; the next request registers again
 
 
 def register(transport: Transport, region: Region, endpoint: Endpoint) -> None:

@@ -65,7 +65,7 @@ class ServedStream(StreamSteps[Answer]):
             AudioError: the samples cannot be used; nothing was sent and the stream goes on without them.
             StreamError: the stream is over.
             StreamLostError: the server, or the model's process, ended or forgot the stream after it had answered, and
-                it was not begun anew, or could not be.
+                it was not started again, or could not be.
             TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
         """
         return self._perform(self.accepting(samples))

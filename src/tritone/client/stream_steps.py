@@ -40,7 +40,7 @@ DEFAULT_CHUNK_MS = 160.0
 """Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
 
 DEFAULT_RESUME_S = 600.0
-"""Audio that is kept of a stream that can be begun anew, in seconds: 19 MB of 16 bits at 16 kHz, or twice that."""
+"""Audio that is kept of a stream that can be started again, in seconds: 19 MB of 16 bits at 16 kHz, or twice that."""
 
 GOODBYE_TIMEOUT_S = 5.0
 # In what Triton, its models and our proxy say of a chunk without START of a stream that they do not have.
@@ -74,7 +74,7 @@ class StreamSteps(Generic[Answer]):
     """Audio going to a streaming model while it is recorded, answers coming back; one step after the other.
 
     A stream whose first chunk the server could not take is started again, with a new id, as often as `retries` says; no
-    later chunk is ever sent twice to the same stream. With `resume_s`, a stream that its server lost is begun anew,
+    later chunk is ever sent twice to the same stream. With `resume_s`, a stream that its server lost is started again,
     with a new id and routing key, and its audio is sent again from the start: another server then has all of it.
     Answers go on where they were.
     """
@@ -96,7 +96,7 @@ class StreamSteps(Generic[Answer]):
     ) -> None:
         """Take how answers are read, and `nothing`, the answer before the first; the rest is as of `Client.stream`.
 
-        `resume_s`: audio that is kept to begin a lost stream anew, in seconds; None never does. `headers`: sent with
+        `resume_s`: audio that is kept to start a lost stream again, in seconds; None never does. `headers`: sent with
         every request beside its own, such as those of a trace.
         """
         self.model = model
@@ -117,9 +117,9 @@ class StreamSteps(Generic[Answer]):
         self._resumes = resume_s is not None
         self._kept = _Kept(round((resume_s or 0) * model.sample_rate))
         self._passed: tuple[int, ...] = ()  # how much news of each sort the caller has seen
-        self._known: tuple[int, ...] = ()  # and how much of it a stream that began anew has still to repeat
+        self._known: tuple[int, ...] = ()  # and how much of it a stream that started again has still to repeat
         self.resumed = 0
-        """How often the stream was begun anew."""
+        """How often the stream was started again."""
         self.answered_s = 0.0
         """Seconds of audio that the server has answered."""
         self._pending: list[Samples] = []
@@ -135,7 +135,7 @@ class StreamSteps(Generic[Answer]):
         self._started = False
 
     def _without_news(self, answer: Answer) -> Answer:
-        """An answer that was returned, without what is told only once."""
+        """An answer that was returned, without what is reported only once."""
         raise NotImplementedError
 
     def _joined(self, earlier: Answer, answer: Answer) -> Answer:
@@ -143,7 +143,7 @@ class StreamSteps(Generic[Answer]):
         raise NotImplementedError
 
     def _news(self, answer: Answer) -> tuple[int, ...]:
-        """How much of an answer is told only once, by sorts."""
+        """How much of an answer is reported only once, by sorts."""
         raise NotImplementedError
 
     def _later_news(self, answer: Answer, known: Sequence[int]) -> Answer:
@@ -176,9 +176,9 @@ class StreamSteps(Generic[Answer]):
             return
         self._over = True
         if self._started:
-            yield from self._saying_goodbye()
+            yield from self._leaving()
 
-    def _saying_goodbye(self) -> Steps[None]:
+    def _leaving(self) -> Steps[None]:
         with suppress(TritoneError):
             yield from self._asking(self._silence, end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
 
@@ -214,9 +214,9 @@ class StreamSteps(Generic[Answer]):
                 answer = yield from self._starting(samples, end)
             else:
                 answer = yield from self._asking(samples, end=end, timeout_s=self._timeout_s)
-            self._hear(answer)
+            self._receive(answer)
         except BaseException as error:
-            # After a lost answer nobody knows what the server has heard, so the stream cannot go on as it is.
+            # After a lost answer nobody knows what the server has received, so the stream cannot go on as it is.
             lost = None if is_first or not isinstance(error, TritoneError) else self._lost(error)
             if lost is not None and self._resumes:
                 yield from self._resuming(lost, error, end)
@@ -227,7 +227,7 @@ class StreamSteps(Generic[Answer]):
                 raise
         self.answered_s += samples.size / self.model.sample_rate
 
-    def _hear(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         if any(self._known):
             news = self._news(answer)
             answer = self._later_news(answer, self._known)
@@ -238,11 +238,11 @@ class StreamSteps(Generic[Answer]):
         self._latest = self._joined(self._latest, answer)
 
     def _resuming(self, lost: StreamLostError, cause: BaseException, end: bool) -> Steps[None]:
-        """Send all audio so far, the chunk that was lost too, as a new stream, until a server has heard it."""
+        """Send all audio so far, the chunk that was lost too, as a new stream, until a server has received it."""
         if not self._kept.is_whole:
             yield from self.closing()
             limit = f"it is longer than the {self._kept.limit / self.model.sample_rate:g} s (resume_s) that are kept"
-            raise _more(lost, f"It was not begun anew, because {limit}") from cause
+            raise _more(lost, f"It was not started again, because {limit}") from cause
         deadline, attempts, failure = time.monotonic() + self._timeout_s, 0, lost
         try:
             while True:
@@ -250,7 +250,7 @@ class StreamSteps(Generic[Answer]):
                 # A refusal of one server says nothing of when another one has room, so its hint is not waited for.
                 wait_s = Retries(RESUME_ATTEMPTS).wait_s(failure, attempts, deadline, hinted=False)
                 if wait_s is None:
-                    raise _more(lost, f"It could not be begun anew within {self._timeout_s:g} s") from failure
+                    raise _more(lost, f"It could not be started again within {self._timeout_s:g} s") from failure
                 yield Pause(wait_s)
                 # A server that may not be there any more: its answer is not waited for.
                 yield Leave(self._call(self._silence, end=True, timeout_s=GOODBYE_TIMEOUT_S))
@@ -260,7 +260,7 @@ class StreamSteps(Generic[Answer]):
                     pieces = self._kept.pieces(max(self._chunk_samples, round(REPLAY_S * self.model.sample_rate)))
                     for samples, is_last in pieces:
                         left_s = max(0.001, deadline - time.monotonic())
-                        self._hear((yield from self._asking(samples, end=end and is_last, timeout_s=left_s)))
+                        self._receive((yield from self._asking(samples, end=end and is_last, timeout_s=left_s)))
                 except TritoneError as error:
                     again = self._lost(error)
                     if again is None:
@@ -290,7 +290,7 @@ class StreamSteps(Generic[Answer]):
                         self._over = True  # it was refused: there is nothing to end
                     raise with_attempts(error, attempts) from error.__cause__
                 if not isinstance(error, ServerBusyError):
-                    yield from self._saying_goodbye()  # the server may have heard it
+                    yield from self._leaving()  # the server may have received it
                 yield Pause(wait_s)
                 self._renew()
 

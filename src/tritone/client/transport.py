@@ -89,7 +89,7 @@ class Call(Generic[Answer]):
 
     @property
     def timeout_us(self) -> int:
-        """The limit as servers are told of it, in microseconds."""
+        """The limit as it is sent to servers, in microseconds."""
         return max(1, round(min(self.timeout_s, LONGEST_S) * 1e6))
 
     def read(self, reply: Any, endpoint: Endpoint) -> Answer:

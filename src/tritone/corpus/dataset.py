@@ -3,7 +3,7 @@
     wav.scp, trans  or  manifest.json, ...  or  a data folder  ->  [Utterance, ...]
 
 wav.scp and trans have a line `id path` or `id words` for each utterance, with a space or a tab after the id. Paths
-may hold spaces. What manifests and folders look like is told in `manifest.py` and `folder.py`.
+may hold spaces. What manifests and folders look like is described in `manifest.py` and `folder.py`.
 
 Relative paths are relative to `data_dir`, without one to the folder of the list that names them (not to the working
 directory, as Kaldi has it: a list means the same wherever it is read from). Addresses such as s3://bucket/a.wav stay
@@ -74,7 +74,7 @@ def read_utterances(
         raise ValueError(f"durations must be 0 <= min <= max, got {min_duration_s:g} and {max_duration_s:g} s")
     chooses = min_duration_s > 0 or max_duration_s < math.inf
     if chooses and not manifests:
-        raise ValueError("only manifests tell durations; list the recordings in one to choose by them")
+        raise ValueError("only manifests state durations; list the recordings in one to choose by them")
 
     texts = {} if trans is None else _references(trans)
     seen: dict[str, Place] = {}

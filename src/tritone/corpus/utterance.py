@@ -13,7 +13,7 @@ MAX_TEXT = 1_000_000  # characters of one reference, 18 hours of speech
 
 @dataclass(frozen=True)
 class Utterance:
-    """A recording: its name, its file, what is said in it and how long it is in seconds, as far as the lists tell.
+    """A recording: its name, its file, what is said in it and how long it is in seconds, as far as the lists state it.
 
     `span`: the part of the file that it is, from and to, in seconds; None for all of it.
     """

@@ -2,7 +2,7 @@
 
 Most voices have one clip, so every clip is cut in the middle, and each first half is compared with each second half:
 n clips make n * n trials. They are few, and halves of one recording are easier than two recordings. What a model is
-worth is in its `evaluation.json`, measured on trials of people whom it has never heard.
+worth is in its `evaluation.json`, measured on trials of people who are not in its training data.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class VoiceRun:
         return [voice for voice in self.voices if voice.halves is not None]
 
     def cosines(self) -> Doubles:
-        """(n, n): the first half of each voice that was heard against the second half of each."""
+        """(n, n): the first half of each recorded voice against the second half of each."""
         halves = np.array([voice.halves for voice in self.embedded], dtype=np.float64)
         return halves[:, 0] @ halves[:, 1].T if len(halves) else np.zeros((0, 0))
 

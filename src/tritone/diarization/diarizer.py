@@ -157,7 +157,7 @@ class Diarizer:
             yield from stream.finish()
 
     def stream(self, recording: str = "") -> "SpeakerStream":
-        """Start a stream, whose speakers are told apart as it goes on (`OnlineSpeakers`)."""
+        """Start a stream, whose speakers are distinguished as it goes on (`OnlineSpeakers`)."""
         if self.options.num_speakers is not None or self.options.min_speakers > 1:
             raise InputError(
                 "streams find the number of speakers as they go on: num_speakers and min_speakers are for whole "

@@ -1,4 +1,4 @@
-"""Where there is speech, without a voice activity model: by its level, or as it is told.
+"""Where there is speech, without a voice activity model: by its level, or as it is given.
 
     stream.accept(samples)  ->  SpeechActivity of this step, as of `Detector.stream`
 
@@ -77,7 +77,7 @@ class LevelStream:
 
 
 class GivenSpeechStream:
-    """Speech that is known beforehand, told as a detector would that hears it."""
+    """Speech that is known beforehand, reported as a detector would."""
 
     def __init__(self, speech: Iterable[SpeechSegment], sample_rate: int) -> None:
         """Take the segments, in any order; those that overlap are one."""
@@ -89,7 +89,7 @@ class GivenSpeechStream:
         return self._advance(len(samples), final=False)
 
     def finish(self) -> SpeechActivity:
-        """End the stream; what was told of later times is left out."""
+        """End the stream; what was given of later times is left out."""
         return self._advance(0, final=True)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Speakers of a stream, told apart as it goes on.
+"""Speakers of a stream, distinguished as it goes on.
 
     speakers = OnlineSpeakers(merge_cosine=0.5)
     speakers.add(embedding)  ->  "speaker1"
@@ -49,7 +49,7 @@ class OnlineSpeakers:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The speakers so far, by first appearance; enrolled voices that were not heard are not among them."""
+        """The speakers so far, by first appearance; enrolled voices that do not occur are not among them."""
         return tuple(self._met)
 
     def add(self, embedding: npt.ArrayLike, *, whole: bool = True) -> str:

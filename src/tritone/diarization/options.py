@@ -1,4 +1,4 @@
-"""How speakers are told apart."""
+"""How speakers are distinguished."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -27,7 +27,7 @@ MAX_MISSES = 20  # files encoded in vain, since they did not fit any more, until
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Output:
     """What one system made of an utterance."""
 
     name: str
@@ -46,26 +46,26 @@ class _Utterance:
     file: str
     words: int
     audio_s: float
-    said: list[_Said] = field(default_factory=list)
+    outputs: list[_Output] = field(default_factory=list)
     audio: bytes | None = None
     mime: str = ""
     why_silent: str = ""
 
     @property
     def errors(self) -> int:
-        return max(said.errors for said in self.said)
+        return max(output.errors for output in self.outputs)
 
     @property
     def wrong(self) -> bool:
-        return any(said.errors or said.error for said in self.said)
+        return any(output.errors or output.error for output in self.outputs)
 
     @property
     def failed(self) -> bool:
-        return any(said.error for said in self.said)
+        return any(output.error for output in self.outputs)
 
     @property
     def differs(self) -> bool:
-        texts = [[pair.hypothesis for pair in said.pairs if pair.hypothesis] for said in self.said]
+        texts = [[pair.hypothesis for pair in output.pairs if pair.hypothesis] for output in self.outputs]
         return any(text != texts[0] for text in texts)
 
 
@@ -133,13 +133,13 @@ def _utterances(evaluations: Sequence[Evaluation], files: Mapping[str, str]) -> 
             file = files.get(row.id, row.audio)
             utterance = found.setdefault(row.id, _Utterance(row.id, file, words.reference_length, row.audio_s))
             utterance.audio_s = utterance.audio_s or row.audio_s  # a failed one may not have been read
-            utterance.said.append(_said(evaluation.name, row))
+            utterance.outputs.append(_output(evaluation.name, row))
     return sorted(found.values(), key=lambda each: (-each.failed, -each.errors, each.id))
 
 
-def _said(name: str, row: Row) -> _Said:
+def _output(name: str, row: Row) -> _Output:
     rate = row.score.words.rate
-    return _Said(
+    return _Output(
         name=name,
         pairs=row.score.pairs,
         errors=row.score.words.errors,

@@ -47,7 +47,7 @@ def evaluate(
     resume: bool = False,
     level: float = LEVEL,
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> Evaluation:
     """Transcribe utterances with a system and score them.
 
@@ -62,7 +62,7 @@ def evaluate(
         resume: go on with the journal, if it is there: what it has is not sent again, but what had failed is.
         level: of the confidence intervals.
         progress: called with the status, after every utterance and once before the first.
-        say: called with each notice for the user, one sentence.
+        notify: called with each notice for the user, one sentence.
 
     Raises:
         InputError: an utterance has no reference, the journal belongs to another run, or the system's options make no
@@ -82,11 +82,11 @@ def evaluate(
     ) as book:
         for session, record in book.records():
             run.reuse(session, record, book.path)
-        if say is not None:
+        if notify is not None:
             if book.kept is not None:
-                say(f"an unfinished journal was there; it is kept as {book.kept} (--resume goes on with one)")
+                notify(f"an unfinished journal was there; it is kept as {book.kept} (--resume goes on with one)")
             if run.reused:
-                say(f"{run.reused} of {len(utterances)} utterances are in {book.path} already")
+                notify(f"{run.reused} of {len(utterances)} utterances are in {book.path} already")
         run.concurrencies = book.concurrencies()
         complete = _transcribe(run, system, book)
     return run.evaluation(system, level, complete)

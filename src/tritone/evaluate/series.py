@@ -28,7 +28,7 @@ class Observer(Protocol):
     def progress(self, name: str) -> AbstractContextManager[Progress]:
         """Begin a system's turn; returns the context of its progress callback."""
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Show a notice to the user."""
 
 
@@ -76,7 +76,7 @@ def evaluate_each(
     """Evaluate systems in turn, and close each when it is done: the next one may need its memory.
 
     Args:
-        observer: is told how far it is; None tells nobody.
+        observer: receives the progress and notices; None: nobody does.
         baseline: what systems are compared with in place of the first of them, see `read_baseline`.
         journal: of a single system; several have one each, see `journal_of`.
         resume, level: as of `evaluate`.
@@ -129,13 +129,13 @@ def _evaluated(
                     resume=resume,
                     level=level,
                     progress=progress,
-                    say=None if observer is None else observer.say,
+                    notify=None if observer is None else observer.notify,
                 )
             except TritoneError as error:
                 if not evaluations:
                     raise
                 return evaluations, error
-        # What a served model is called may be known only now; two of one name could not be told apart, or compared.
+        # What a served model is called may be known only now; two of one name could not be distinguished, or compared.
         if any(found.name == each.name for each in evaluations):
             found = replace(found, name=f"{found.name} #{len(evaluations) + 1}")
         evaluations.append(found)

@@ -121,8 +121,8 @@ def _money(match: re.Match[str]) -> str:
     if not match[1] and not match[2]:
         return match[0]
     amounts = ((match[1] or "").lstrip("0"), "dollar"), ((match[2] or "").lstrip("0"), "cent")
-    said = [f"{amount} {name}{'' if amount == '1' else 's'}" for amount, name in amounts if amount]
-    return f" {', '.join(said) or 'zero dollars'} "
+    spoken = [f"{amount} {name}{'' if amount == '1' else 's'}" for amount, name in amounts if amount]
+    return f" {', '.join(spoken) or 'zero dollars'} "
 
 
 def _unaccented(character: str) -> str:

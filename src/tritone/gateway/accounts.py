@@ -58,7 +58,7 @@ class Account:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would differ if it were made anew."""
+        """Whether nothing would differ if it were made again."""
         return not self.open_streams and self._requests.is_full and self._audio.is_full
 
     def request(self) -> None:

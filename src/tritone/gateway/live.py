@@ -4,7 +4,7 @@
 
 A live stream is a row of segments. The recogniser's own endpoint rules end them, a served voice activity model does, or
 the client (`commit`). Each stream on the server that takes part in it is a leg: one for all segments where the
-recogniser ends them, one for each segment otherwise. A model for whole recordings hears a segment and writes it at its
+recogniser ends them, one for each segment otherwise. A model for whole recordings gets a segment and writes it at its
 end (`whole.py`). Times are those of the whole stream.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
-SPEAKERS_S = 600.0  # the same where speakers are told apart by the audio of each segment
+SPEAKERS_S = 600.0  # the same where speakers are distinguished by the audio of each segment
 
 
 class Live:
@@ -63,7 +63,7 @@ class Live:
             SecondPass(self._rewritten, speech.limits.second_pass_s, self._final) if ask.final_model else None
         )
         self._begins = 0  # where in the stream its leg begins, in samples
-        self._sent = 0  # where the audio ends that legs have heard, in samples
+        self._sent = 0  # where the audio ends that legs have received, in samples
         self._since = 0  # where the audio of the segment under way begins, in samples
         self._segment = 0
         self._text = ""  # of the last partial event
@@ -145,7 +145,7 @@ class Live:
         return self._second is not None and await self._second.late()
 
     async def news(self) -> list[Event]:
-        """The events that came without audio, as `late` told."""
+        """The events that came without audio, as `late` reported."""
         return await self._taken()
 
     async def close(self) -> None:
@@ -186,7 +186,7 @@ class Live:
         self._arrivals.add(self.received_s)
 
     async def _taken(self, *, settled: bool = False) -> list[Event]:
-        """The events that can be told now; `settled` waits for texts that a second model writes."""
+        """The events that are known now; `settled` waits for texts that a second model writes."""
         if self._second is not None:
             return await (self._second.settled() if settled else self._second.ready())
         events, self._events = self._events, []
@@ -198,7 +198,7 @@ class Live:
         for each in activity.segments:
             if not self._speaking:
                 await self._begin_speech(each.start_s, until_s=each.end_s)
-            self._say("speech_stopped", each.end_s)
+            self._add_event("speech_stopped", each.end_s)
             self._speaking = False
             await self._end_leg(end_s=each.end_s)
         if activity.speaking_since_s is not None and not self._speaking:
@@ -207,7 +207,7 @@ class Live:
     async def _begin_speech(self, since_s: float, until_s: float | None = None) -> None:
         assert self._ask.vad is not None
         self._speaking = True
-        self._say("speech_started", since_s)
+        self._add_event("speech_started", since_s)
         begin = max(self._sent, round((since_s - self._ask.vad.prefix_s) * self.sample_rate))
         end = self._recent.end if until_s is None else round(until_s * self.sample_rate)
         found, begin = self._recent.between(begin, end)
@@ -253,13 +253,13 @@ class Live:
         if not self._text:
             self._found_text(placed)
         self._text, self._settled = found.text, found.settled
-        self._say("partial", self.received_s, tidy(placed, self._ask.texts))
+        self._add_event("partial", self.received_s, tidy(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""
         began_s = placed.words[0].start_s if placed.words else self.received_s
         if self._vad is None:
-            self._say("speech_started", began_s)
+            self._add_event("speech_started", began_s)
         if (came := self._arrivals.at(began_s)) is not None:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
@@ -268,7 +268,7 @@ class Live:
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)
-            self._say("speech_stopped", end_s)
+            self._add_event("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
         samples, begin = self._recent.between(self._since, end)
         begin_s = begin / self.sample_rate
@@ -285,7 +285,7 @@ class Live:
         self._segment += 1
         self._text, self._settled = "", None
 
-    def _say(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
+    def _add_event(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
         event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript)
         if self._second is None:
             self._events.append(event)

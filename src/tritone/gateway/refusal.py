@@ -1,8 +1,8 @@
-"""What clients are told when something fails: one mapping from errors to a status, a code word and a sentence.
+"""What clients get when something fails: one mapping from errors to a status, a code word and a sentence.
 
     answer = answer_to(error)   ->  ErrorAnswer(status=429, code="rate_limited", message=..., retry_after_s=2.5)
 
-Every protocol words an error in its own way, and takes these four values for it. A client's own mistakes are told as
+Every protocol words an error in its own way, and takes these four values for it. A client's own mistakes are shown as
 they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
 """
 
@@ -63,7 +63,7 @@ FULL_AGAIN_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorAnswer:
-    """What a client is told.
+    """What a client gets.
 
     `retry_after_s`: when to try again; None: not unchanged, or nobody knows when. `param`: the field that is wrong.
     """
@@ -109,7 +109,7 @@ def decoders() -> Iterator[None]:
 def answer_to(error: BaseException) -> ErrorAnswer:
     """The answer about an error, which the log and the metrics of the request at hand have, too.
 
-    Errors that are no mistake of the client are written to the log with what the client is not told.
+    Errors that are no mistake of the client are written to the log with what the client does not get.
     """
     answer = _answer(error)
     if (visit := VISIT.get()) is not None:

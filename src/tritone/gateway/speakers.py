@@ -12,7 +12,7 @@ from tritone.activity import SpeechSegment
 from tritone.audio.files import resample
 from tritone.audio.waveform import Samples, Waveform, widened
 from tritone.diarization import Diarizer, OnlineSpeakers, WindowCutter, speech_of, turns_of, with_speakers
-from tritone.diarization import SpeakerOptions as Telling
+from tritone.diarization import SpeakerOptions as DiarizationOptions
 from tritone.diarization.listening import GivenSpeechStream
 from tritone.diarization.voices import SHORT_SHARE, Floats
 from tritone.errors import OperatorError
@@ -47,7 +47,7 @@ async def labelled(
         work = _embedded(speech, waveforms, info.name, info.sample_rate, caller)
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    diarizer = Diarizer(embed, sample_rate=info.sample_rate, options=_telling(wanted))
+    diarizer = Diarizer(embed, sample_rate=info.sample_rate, options=_diarization_options(wanted))
     try:
         turns = await asyncio.to_thread(lambda: diarizer.diarize(audio, speech=speech_of(found)).turns)
     finally:
@@ -60,7 +60,7 @@ class LiveSpeakers:
 
     def __init__(self, speech: "Speech", wanted: SpeakerOptions, caller: Caller) -> None:
         self._speech, self._wanted, self._caller = speech, wanted, caller
-        options = self._options = Telling()
+        options = self._options = DiarizationOptions()
         most = wanted.num_speakers or wanted.max_speakers or options.max_speakers
         self._speakers = OnlineSpeakers(merge_cosine=options.merge_cosine, max_speakers=most)
 
@@ -102,11 +102,11 @@ class LiveSpeakers:
         return with_speakers(found, turns)
 
 
-def _telling(wanted: SpeakerOptions) -> Telling:
-    """How speakers of whole recordings are told apart."""
+def _diarization_options(wanted: SpeakerOptions) -> DiarizationOptions:
+    """How speakers of whole recordings are distinguished."""
     if wanted.num_speakers:
-        return Telling(num_speakers=wanted.num_speakers)
-    return Telling(max_speakers=wanted.max_speakers) if wanted.max_speakers else Telling()
+        return DiarizationOptions(num_speakers=wanted.num_speakers)
+    return DiarizationOptions(max_speakers=wanted.max_speakers) if wanted.max_speakers else DiarizationOptions()
 
 
 async def _embedded(

@@ -108,7 +108,7 @@ class Speech:
         """
         wanted = ask.speakers
         if wanted is not None:
-            await self.model(wanted.model, "embedding")  # what is wrong with it is said before the work
+            await self.model(wanted.model, "embedding")  # what is wrong with it is reported before the work
             ask = replace(ask, details=True)  # speakers are of words
         recording = Recording(self, audio, ask, caller)
         async with aclosing(recording.parts()) as parts:
@@ -187,7 +187,7 @@ class Speech:
         return live
 
     async def recognising(self, ask: Ask, sample_rate: int, caller: Caller) -> AsyncClientStream | WholeStream:
-        """A stream on the server that recognises, or what hears an utterance for a model of whole recordings."""
+        """A stream on the server that recognises, or what collects an utterance for a model of whole recordings."""
         info = await self.live_model(ask.model)
         if info.kind == "offline":
             return WholeStream(

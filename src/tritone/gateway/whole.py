@@ -1,6 +1,6 @@
-"""A model for whole recordings as the recogniser of a live stream: it hears an utterance, then writes its text.
+"""A model for whole recordings as the recogniser of a live stream: it collects an utterance, then writes its text.
 
-    accept(samples), accept(samples), ..., finish()  ->  the text of what was heard
+    accept(samples), accept(samples), ..., finish()  ->  the text of all samples
 
 It has no partial texts, and ends no segments by rules of its own: voice activity does, the client, or the end of what
 is kept.

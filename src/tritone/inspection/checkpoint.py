@@ -30,8 +30,11 @@ MAX_CONFIG_BYTES = 16 * 2**20
 MAX_PICKLE_BYTES = 64 * 2**20  # of names, types and sizes; tensors lie beside them
 MAX_FILES = 10_000
 MAX_MEMBERS = 1000
-# The values of `model_type` that `tritone export hf` reads.
+# The values of `model_type` in folders of transformers, by the command that exports them.
 WAVEFORM_CTC = ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat")
+OF_NEMO = ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr")
+TYPES: Mapping[str, str] = {"whisper": "whisper", **dict.fromkeys(WAVEFORM_CTC, "hf"), **dict.fromkeys(OF_NEMO, "nemo")}
+ARGUMENTS = {"whisper": "checkpoint", "hf": "folder", "nemo": "archive"}  # of these commands, that take the folder
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
 OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
@@ -89,10 +92,10 @@ def check_type(config: Mapping[str, Any], where: object) -> None:
         BundleError: says of which type it is, and which there are.
     """
     kind = config.get("model_type")
-    if kind is not None and kind not in ("whisper", *WAVEFORM_CTC):
+    if kind is not None and str(kind) not in TYPES:
         raise BundleError(
-            f"{where} is a model of transformers of type {str(kind)[:80]!r}, which no command exports. They are "
-            f"whisper and, of CTC, {', '.join(WAVEFORM_CTC)}"
+            f"{where} is a model of transformers of type {str(kind)[:80]!r}, which no command exports. Those that are "
+            f"exported are {', '.join(TYPES)}"
         )
 
 
@@ -122,15 +125,17 @@ def _folder(folder: Path) -> Checkpoint:
             )
         kind = config.get("model_type")
         weights = some("model*.safetensors*") or some("pytorch_model*.bin*")
-        if kind == "whisper" or kind in WAVEFORM_CTC:
+        family = TYPES.get(str(kind))
+        if family is not None and (weights or not some("*.nemo")):
             if not weights:
                 raise BundleError(f"{folder} is a {kind} of transformers without weights: model.safetensors is missing")
+            argument = ARGUMENTS[family]
             return Checkpoint(
                 what=f"a model of transformers, {kind}",
-                family="whisper" if kind == "whisper" else "hf",
-                arguments={"checkpoint" if kind == "whisper" else "folder": folder},
-                first="" if kind == "whisper" else "folder",
-                files=[*some("*.json", "*.txt"), *weights],
+                family=family,
+                arguments={argument: folder},
+                first="" if family == "whisper" else argument,
+                files=list(dict.fromkeys([*some("*.json", "*.txt"), *weights])),
                 extra="export",
                 int8=True,
             )

@@ -2,7 +2,7 @@
 
     detect, of up to some seconds  ->  a stream of voice activity
 
-Blocks overlap, because a model needs a moment to hear where it is, and does not know at the end what comes next: the
+Blocks overlap, because a model needs some context first, and does not know at the end what comes next: the
 first and the last second of a block are its neighbours'.
 """
 
@@ -31,7 +31,7 @@ class BlockActivity:
         block_s = min(longest_s, BLOCK_S)
         if block_s < 4 * MARGIN_S:
             raise ValueError(
-                f"a voice activity model that takes {longest_s:g} s at once hears too little for long recordings, "
+                f"a voice activity model that takes {longest_s:g} s at once sees too little for long recordings, "
                 f"{4 * MARGIN_S:g} s are needed"
             )
         self._detect = detect
@@ -47,7 +47,7 @@ class BlockActivity:
         self._buffer = np.concatenate([self._buffer, samples])
         found: list[tuple[int, int]] = []
         while len(self._buffer) >= self._block:
-            self._hear(self._buffer[: self._block], self._base + self._block - self._margin, found)
+            self._note_speech(self._buffer[: self._block], self._base + self._block - self._margin, found)
             drop = self._known - self._margin - self._base
             self._buffer, self._base = self._buffer[drop:].copy(), self._base + drop
         return self._answer(found, is_final=False)
@@ -57,7 +57,7 @@ class BlockActivity:
         found: list[tuple[int, int]] = []
         end = self._base + len(self._buffer)
         if end > self._known:
-            self._hear(self._buffer, end, found)
+            self._note_speech(self._buffer, end, found)
         if self._since is not None:
             found.append((self._since, end))
             self._since = None
@@ -66,7 +66,7 @@ class BlockActivity:
     def close(self) -> None:
         """There is nothing to free."""
 
-    def _hear(self, block: Waveform, upto: int, found: list[tuple[int, int]]) -> None:
+    def _note_speech(self, block: Waveform, upto: int, found: list[tuple[int, int]]) -> None:
         """Note the speech of a block, from what is known to `upto`."""
         open_, self._since = self._since, None
         for each in self._detect(block).segments:

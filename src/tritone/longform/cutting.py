@@ -21,7 +21,7 @@ from tritone.audio.waveform import Samples, Waveform, widened
 STEP_S = 4.0  # audio that a voice activity model gets at a time
 LEVEL_S = 0.01  # over which the level is measured
 QUIET_S = 0.2  # for how long it should be low around a cut
-LEVELS = 3000  # the last ones, 30 s, tell what is loud and what is quiet
+LEVELS = 3000  # the last ones, 30 s, decide what is loud and what is quiet
 UNDER_LOUD_DB = 20.0  # a pause is so far below the loudest twentieth of them
 OVER_QUIET_DB = 10.0  # and no further above the quietest twentieth
 LEAST_DB = -80.0  # full scale; digital silence is not quieter
@@ -150,7 +150,7 @@ class Cutter:
             self._piece -= self._padding  # speech alone is counted, and it is widened at its end
         self._buffer: Samples = np.zeros(0, np.float32)
         self._base = 0  # sample of the recording that the buffer starts with
-        self._heard = 0  # samples that the voice activity model was given
+        self._num_given = 0  # samples that the voice activity model was given
         self._known = 0  # and for which it has answered
         self._index = 0
         self._begin: int | None = None if activity else 0  # of the next piece, its context included; None: no speech
@@ -174,11 +174,11 @@ class Cutter:
         if len(samples):
             self._buffer = samples if not len(self._buffer) else np.concatenate([self._buffer, samples])
         found: list[Piece] = []
-        while self.num_samples - self._heard >= self._step:
+        while self.num_samples - self._num_given >= self._step:
             if self._activity is None:
-                self._measure(self._heard + self._step, found)
+                self._measure(self._num_given + self._step, found)
             else:
-                self._listen(self._heard + self._step, found)
+                self._listen(self._num_given + self._step, found)
         self._forget()
         return found
 
@@ -186,11 +186,11 @@ class Cutter:
         """End the recording; returns the pieces that are left."""
         found: list[Piece] = []
         if self._activity is None:
-            if self.num_samples > self._heard:
+            if self.num_samples > self._num_given:
                 self._measure(self.num_samples, found)
             self._end_piece(self.num_samples, found)
         else:
-            if self.num_samples > self._heard:
+            if self.num_samples > self._num_given:
                 self._listen(self.num_samples, found)
             self._follow(self._activity.finish(), found)
             if self._begin is not None:
@@ -200,23 +200,23 @@ class Cutter:
 
     def _listen(self, upto: int, found: list[Piece]) -> None:
         assert self._activity is not None
-        samples = widened(self._between(self._heard, upto))
-        self._heard = upto
+        samples = widened(self._between(self._num_given, upto))
+        self._num_given = upto
         self._follow(self._activity.accept(samples), found)
 
-    def _follow(self, heard: SpeechActivity, found: list[Piece]) -> None:
-        self._known = min(self._heard, self._sample(heard.audio_s))
-        for each in heard.segments:
+    def _follow(self, activity: SpeechActivity, found: list[Piece]) -> None:
+        self._known = min(self._num_given, self._sample(activity.audio_s))
+        for each in activity.segments:
             self._speech(self._sample(each.start_s), self._sample(each.end_s), found)
-        if heard.speaking_since_s is not None:
-            self._speech(self._sample(heard.speaking_since_s), None, found)
+        if activity.speaking_since_s is not None:
+            self._speech(self._sample(activity.speaking_since_s), None, found)
         elif self._speech_end is not None and self._known - self._speech_end > self._pause + self._padding:
             self._end_speech(None, found)
 
     def _measure(self, upto: int, found: list[Piece]) -> None:
         """Cut at pauses by their level."""
         assert self._begin is not None
-        samples = widened(self._between(self._heard, upto))
+        samples = widened(self._between(self._num_given, upto))
         unit = max(1, round(LEVEL_S * self.sample_rate))
         count = len(samples) // unit
         powers = np.square(samples[: count * unit].reshape(count, unit), dtype=np.float64).mean(axis=1)
@@ -225,7 +225,7 @@ class Cutter:
         quiet, loud = np.percentile(self._levels, [5, 95]) if len(self._levels) else (0.0, 0.0)
         is_quiet = levels <= min(quiet + OVER_QUIET_DB, loud - UNDER_LOUD_DB)
         for index, each in enumerate(is_quiet):
-            now = self._heard + index * unit
+            now = self._num_given + index * unit
             if each:
                 self._quiet_since = now if self._quiet_since is None else self._quiet_since
                 continue
@@ -236,7 +236,7 @@ class Cutter:
                     self._end_piece(cut, found)
                     self._begin = cut
             self._quiet_since = None
-        self._heard = upto
+        self._num_given = upto
         self._cut_speech(upto, found)
 
     def _speech(self, start: int, end: int | None, found: list[Piece]) -> None:
@@ -327,7 +327,7 @@ class Cutter:
         # Speech is reported a little late, and has padding.
         needed = self._known - self._step if self._begin is None else self._begin
         if self._activity is not None:
-            needed = min(needed, self._heard)
+            needed = min(needed, self._num_given)
         drop = needed - self._base
         if drop > 0:
             self._buffer = self._buffer[drop:].copy()

@@ -2,7 +2,7 @@
 
     (Piece, Transcript), ... in any order  ->  finished parts in order, then a Transcript with times of the recording
 
-Pieces that end at pauses have nothing in common. Two that share context have both heard the words around the cut
+Pieces that end at pauses have nothing in common. Two that share context both have the words around the cut
 between them: where they agree on a word there, the text passes from one to the other behind it; where they do not, at a
 time near the cut at which neither has a word under way.
 """
@@ -36,7 +36,7 @@ class Joiner:
         self._details = details
         self._waiting: dict[int, tuple[Piece, Transcript]] = {}
         self._next = 0
-        self._open: _Part | None = None  # whose end the next one has heard, too
+        self._open: _Part | None = None  # whose end the next one has, too
         self._texts: list[str] = []
         self._words: list[Span] = []
         self._tokens: list[Span] = []
@@ -51,7 +51,7 @@ class Joiner:
 
         Returns:
             The parts of the recording that are finished with it, in order, without those in which nothing is said.
-            Their `segments` tell from where to where they are, `segment` counts them, `audio_s` is where they end.
+            Their `segments` state from where to where they are, `segment` counts them, `audio_s` is where they end.
         """
         self._waiting[piece.index] = (piece, transcript)
         found: list[Transcript] = []
@@ -147,7 +147,7 @@ class Joiner:
 
 
 def _share(left: _Part, right: _Part) -> None:
-    """Leave every word that both pieces heard to one of them."""
+    """Leave every word that both pieces have to one of them."""
     cut_s = left.piece.keep_to_s
     context_s = left.piece.start_s + left.piece.duration_s - cut_s
     matches = [

@@ -37,7 +37,7 @@ class ModelActivity:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """A server between two looks. `restarted`: its counters began anew, so rates are not known this time."""
+    """A server between two looks. `restarted`: its counters restarted, so rates are not known this time."""
 
     seconds: float
     models: tuple[ModelActivity, ...]
@@ -65,7 +65,7 @@ def activity(before: Snapshot, after: Snapshot) -> Activity:
 
 def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> ModelActivity:
     look, gauges = after.looks[name], after.gauges.get(name, {})
-    # A model that was loaded meanwhile, or whose server began anew, has counted everything since then.
+    # A model that was loaded meanwhile, or whose server restarted, has counted everything since then.
     earlier = before.looks.get(name, Look())
     failed = after.unanswered.get(name, 0.0) - before.unanswered.get(name, 0.0)
     if look.requests < earlier.requests:
@@ -81,7 +81,7 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
             known["fill"] = side.mean_batch / after.max_batch_sizes[name]
     if side.audio_s is not None:
         known["padding"] = side.padding_waste
-        if look.audio_s:  # a model that never heard any may take none
+        if look.audio_s:  # a model that never received any may take none
             known["audio_rate"] = side.audio_s / seconds
     for field, gauge in (("streams", STREAMS), ("waiting", PENDING)):
         if gauge in gauges:

@@ -1,7 +1,7 @@
 """Connections of clients, counted and bounded by the file descriptors that this process may have.
 
 gRPC has no limit on connections, so both ports are watched from outside: every second, the sockets of this process
-are looked through, and those that are idle, or too many, are shut down, the longest idle first. Who connects anew, like
+are looked through, and those that are idle, or too many, are shut down, the longest idle first. Who connects next, like
 a health check, is thus answered also while somebody holds on to all connections that there are.
 """
 
@@ -72,7 +72,7 @@ class Connections:
         self.held_bytes = 0  # of gRPC messages that are not whole, at the last sweep
 
     def is_foreign(self, peer: Peer) -> bool:
-        """Whether a client came by IPv6 to a server that was told to listen on IPv4."""
+        """Whether a client came by IPv6 to a server that listens on IPv4 alone."""
         return self._only_ipv4 and ":" in peer[0]
 
     def begin(self, peer: Peer) -> None:
@@ -117,7 +117,7 @@ class Connections:
             self.sweep()
 
     def is_open(self, peer: Peer) -> bool:
-        """Whether it was at the last sweep, or has been heard of since."""
+        """Whether it was at the last sweep, or has been active since."""
         return peer in self._active or peer in self._busy
 
     def sweep(self) -> None:

@@ -64,7 +64,7 @@ class HttpServer:
     Args:
         idle_s: how long a connection may be without a request.
         worded: the JSON that says what is wrong with what is no HTTP request.
-        connections: told of each connection that is accepted.
+        connections: notified of each connection that is accepted.
         others: further options of `uvicorn.Config`, such as those of WebSockets.
     """
 
@@ -126,7 +126,7 @@ class HttpServer:
             await asyncio.sleep(LOOK_S)
         for each in list(self._state.connections):
             each.transport.abort()  # `close` waits for clients to read
-        for act in (lambda task: None, asyncio.Task.cancel):  # that nobody waits for an answer, they are told
+        for act in (lambda task: None, asyncio.Task.cancel):  # that nobody waits for an answer, they are notified
             for task in self._state.tasks:
                 act(task)
             if self._state.tasks:
@@ -139,7 +139,7 @@ class HttpServer:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection with a bound on the time and the size of heads, which tells at once when its client has gone."""
+    """A connection with a bound on the time and the size of heads, which knows at once when its client has gone."""
 
     def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config, state, app_state={"connection": self})

@@ -11,7 +11,7 @@ import grpc
 
 @dataclass(frozen=True)
 class Reason:
-    """What a client is told by status. `name`: in the metrics."""
+    """What a client gets by status. `name`: in the metrics."""
 
     name: str
     http: int

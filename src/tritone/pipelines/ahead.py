@@ -34,13 +34,13 @@ from tritone.search.options import SearchOptions
 LOG = logging.getLogger(__name__)
 
 USUAL_S = 15.0  # of compiling one search, for hints
-LEAST_S = 2.0  # what a hint says at least
+LEAST_S = 2.0  # of a hint, at least
 POLL_S = 0.5  # between two looks at whose turn it is
 PRIORITY = 10  # the niceness of the child: a tenth of a busy core is left to it
 CPU_S = 300  # of a core that the child may take for one search, and
 TIMEOUT_S = 1800.0  # of time, on a machine that is busy
 COMPILED = 75  # exit code: something was compiled, and whether it was kept is seen by who looks for it next
-TOLD = 2000  # characters of what a child that failed said last
+OUTPUT_CHARACTERS = 2000  # characters of what a child that failed wrote last
 
 
 class Ahead:
@@ -52,7 +52,7 @@ class Ahead:
         codes: Mapping[str, str],
         *,
         compiled: Callable[[SearchOptions], bool] = lambda options: True,
-        tell: Callable[[str], None] = LOG.warning,
+        warn: Callable[[str], None] = LOG.warning,
     ) -> None:
         """Begin to compile.
 
@@ -60,9 +60,9 @@ class Ahead:
             kind: of the model.
             codes: for the modes whose code is not loaded: the mode under which it is compiled and kept.
             compiled: whether a search with some options runs compiled code.
-            tell: takes what an operator should know.
+            warn: takes what an operator should know.
         """
-        self._kind, self._codes, self._compiled, self._tell = kind, dict(codes), compiled, tell
+        self._kind, self._codes, self._compiled, self._warn = kind, dict(codes), compiled, warn
         self._loaded: set[str] = set()
         self.failed: dict[str, str] = {}  # and why
         self._lock = threading.Lock()
@@ -72,27 +72,27 @@ class Ahead:
         self._since = time.monotonic()
         self._kept = Kept.here()
         if self._kept is None and codes:
-            self._tell(
+            self._warn(
                 f"no folder can be written that numba could keep compiled searches in; set {FOLDER} to one. So "
                 f"{', '.join(self._wanted)} of {kind} models is compiled now, and at every start"
             )
             for code in self._wanted:
                 self._load(code)
         elif missing := [code for code in self._wanted if not self._has(code)]:
-            self._tell(
+            self._warn(
                 f"compiling {', '.join(missing)} search of {kind} models for this machine in the background, once: "
                 f"about {USUAL_S:.0f} s each. Who asks for it meanwhile is told to try again; all others are answered"
             )
             self._start()
 
     @classmethod
-    def of(cls, pipeline: Any, *, in_steps: bool = False, tell: Callable[[str], None] = LOG.warning) -> "Ahead | None":
+    def of(cls, pipeline: Any, *, in_steps: bool = False, warn: Callable[[str], None] = LOG.warning) -> "Ahead | None":
         """Compile what requests to a pipeline may ask for; None for one that does not search.
 
         Args:
             pipeline: what its own search needs is compiled, or loaded, before this returns.
             in_steps: whether it searches streams.
-            tell: as of `Ahead`.
+            warn: as of `Ahead`.
         """
         searching = getattr(pipeline, "searching", None)
         if not isinstance(searching, Searching):
@@ -109,7 +109,7 @@ class Ahead:
             for mode, code in codes.items()
             if code != ready and mode in searches and can(replace(own, mode=mode))  # type: ignore[arg-type]  # one of `modes`
         }
-        ahead = cls(kind.name, wanted, compiled=compiled, tell=tell)
+        ahead = cls(kind.name, wanted, compiled=compiled, warn=warn)
         searching.admit = ahead.need
         return ahead
 
@@ -139,7 +139,7 @@ class Ahead:
                     )
                     busy.retry_after_s = left_s
                     raise busy
-                self._tell(
+                self._warn(
                     f"compiling {code} search in the model's own process, where all requests wait for it, because it "
                     f"could not be done in the background: {self.failed[code].splitlines()[0]}"
                 )
@@ -191,7 +191,7 @@ class Ahead:
                 reason = str(error)
             if reason and not self._ended.is_set():
                 self.failed[code] = reason
-                self._tell(
+                self._warn(
                     f"{code} search of {self._kind} models could not be compiled in the background: {reason}. The "
                     "first request for it will compile it, and all others will wait"
                 )
@@ -222,7 +222,7 @@ class Ahead:
         return f"{reason}\n{output}".rstrip()
 
     def _run_child(self, command: list[str]) -> tuple[int, str]:
-        """Its exit code and what it said last. Its standard input is a pipe that ends with this process."""
+        """Its exit code and what it wrote last. Its standard input is a pipe that ends with this process."""
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as child:
@@ -240,7 +240,7 @@ class Ahead:
             finally:
                 timer.cancel()
                 self._child = None
-        return result, output.strip()[-TOLD:]
+        return result, output.strip()[-OUTPUT_CHARACTERS:]
 
 
 def compile_all(kind: str) -> None:

@@ -65,7 +65,7 @@ def compile_bundle(
         rows: of steps of streams, at most.
         max_audio_s: the longest audio to compile for; longer audio runs as it is.
         chunk_size, left_chunks: of streams, as they will be served.
-        progress: is told of each step.
+        progress: is called with each step.
 
     Raises:
         BundleError: the bundle has no graph for a mode.

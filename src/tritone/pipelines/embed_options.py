@@ -10,7 +10,7 @@ from typing import Any
 from tritone.errors import InputError
 from tritone.options.fields import check_bounds, described, option, parse_parameters
 
-MAX_OVERLAP = 20  # windows that hear the same sample: that many times the work of the whole utterance
+MAX_OVERLAP = 20  # windows that contain the same sample: that many times the work of the whole utterance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ class Stream(Generic[Answer]):
     ) -> None:
         """Open a stream; raises `ServerBusyError` if the pipeline has no free slot.
 
-        `on_drop` is told the slot when the stream is garbage-collected before its end. That happens in any thread at
+        `on_drop` gets the slot when the stream is garbage-collected before its end. That happens in any thread at
         any moment, also in one that the holder of the pipeline's lock waits for, so it must not wait for anything.
         """
         self.sample_rate = check_sample_rate(sample_rate)

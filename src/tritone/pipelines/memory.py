@@ -29,7 +29,7 @@ from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
 
 LENGTHS_S = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0)
-NEEDED = 3  # sizes at least: fewer say little about longer audio
+NEEDED = 3  # sizes at least: fewer show little about longer audio
 TIMEOUT_S = 60.0
 PART = 0.5  # of the machine's memory that a measurement may take
 LOUDNESS = 0.1  # of the noise that is computed
@@ -161,7 +161,7 @@ def _take(pipeline: object, manifest: Manifest, seconds: float) -> dict[str, flo
     network, between = peak_bytes() - before, resident_bytes()
     reset_peak()
     searching.search(outputs, options)
-    # Beams keep copies of what the network says of each frame.
+    # Beams keep copies of the network's outputs of each frame.
     copies = 2 * sum(output.nbytes for output in outputs.values())
     return {"network": max(0, network), "search": max(0, peak_bytes() - between, copies)}
 

@@ -100,10 +100,10 @@ class FeaturePipeline:
         counts = np.zeros(len(rows), np.int64)
 
         def fill(batch: Batch) -> Filled:
-            heard = [rows[each][1] for each in batch.indices]
-            heard = [each if self._blocks.is_audible(len(each)) else each[:0] for each in heard]
-            filled = self.runner.filled(heard, batch.num_samples)
-            filled.inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
+            waveforms = [rows[each][1] for each in batch.indices]
+            audible = [each if self._blocks.is_audible(len(each)) else each[:0] for each in waveforms]
+            filled = self.runner.filled(audible, batch.num_samples)
+            filled.inputs["num_samples"][[len(each) == 0 for each in audible]] = 0
             counts[list(batch.indices)] = filled.inputs["num_samples"]
             return filled
 
@@ -316,11 +316,11 @@ class DecodingPipeline:
     def _decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
         rows = [_Row(job, index) for job in jobs for index in range(len(job.num_samples))]
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in rows]
-        heard = [place for place, row in enumerate(rows) if row.num_frames and self._is_audible(row)]
-        lengths = [rows[place].num_frames * self._frame for place in heard]
+        decoded = [place for place, row in enumerate(rows) if row.num_frames and self._is_audible(row)]
+        lengths = [rows[place].num_frames * self._frame for place in decoded]
         start = time.perf_counter()
         for batch in plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate):
-            places = [heard[index] for index in batch.indices]
+            places = [decoded[index] for index in batch.indices]
             options = [rows[place].job.options for place in places]
             outputs = {
                 name: np.array([rows[place].num_frames for place in places])

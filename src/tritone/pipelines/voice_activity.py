@@ -236,15 +236,15 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
         """For each step the segments that it has ended; a final one ends the segment under way with the audio."""
         rate, answers = self.sample_rate, []
         for stream, step in zip(streams, steps, strict=True):
-            heard = int(self._num_samples[step.slot])
+            end = int(self._num_samples[step.slot])
             ended, stream.ended = stream.ended, []
             if step.final:
-                ended += stream.tracker.finish(heard)
+                ended += stream.tracker.finish(end)
             since, probabilities = stream.tracker.start, stream.new_probabilities()
             answers.append(
                 SpeechActivity(
                     segments=in_seconds(ended, rate),
-                    audio_s=heard / rate,
+                    audio_s=end / rate,
                     frame_s=self.bundle.manifest.frame_s,
                     speaking_since_s=None if since is None else since / rate,
                     is_final=step.final,

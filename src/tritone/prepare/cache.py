@@ -3,13 +3,12 @@
 CACHE/models/                          CACHE is $TRITONE_CACHE, or tritone/ in $XDG_CACHE_HOME or ~/.cache
     NAME-KEY/bundle/, about.json       an export, and what it was made of and why it is as it is
     NAME-KEY.lock                      held by who makes it; others wait
-    NAME-KEY.partial/                  what somebody is making, or was when the process was killed: begun anew
+    NAME-KEY.partial/                  what somebody is making, or was when the process was killed: started again
 
 KEY stands for the files that were read, the options and Tritone's version. An entry takes its place by one rename.
 Beyond `$TRITONE_CACHE_GB` those that were not used for longest are removed, but for those that a process uses.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,16 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, OperatorError, TritoneError
 from tritone.paths import CACHE, cache_folder, explained, lock_alone
 from tritone.storage.cache import limit_bytes, locked
+from tritone.storage.in_use import hold, release
 
 ABOUT, BUNDLE, PARTIAL = "about.json", "bundle", ".partial"
-
-_held: dict[Path, IO[bytes]] = {}  # entries that this process uses; the locks go with it
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,10 @@ def find(name: str) -> Entry | None:
     if entry is None:
         return None
     try:
-        _hold(entry)
+        hold(entry.path / ABOUT)
         Bundle.open(entry.bundle).verify()
     except (OSError, BundleError):
-        _release(entry)
+        release(entry.path / ABOUT)
         return None
     return entry
 
@@ -134,26 +132,6 @@ def _read(path: Path) -> Entry | None:
         if isinstance(about, dict):
             return Entry(path, about)
     return None
-
-
-def _hold(entry: Entry) -> None:
-    """Keep an entry from being removed as long as this process lasts."""
-    path = entry.path / ABOUT
-    if path in _held and os.fstat(_held[path].fileno()).st_ino == path.stat().st_ino:
-        return
-    handle = path.open("rb")
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    if not path.exists():
-        handle.close()
-        raise FileNotFoundError(path)
-    _held[path] = handle
-    with suppress(OSError):  # a cache that is only read
-        os.utime(path)
-
-
-def _release(entry: Entry) -> None:
-    if (handle := _held.pop(entry.path / ABOUT, None)) is not None:
-        handle.close()
 
 
 def _remove(entry: Entry) -> bool:

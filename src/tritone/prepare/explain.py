@@ -45,6 +45,8 @@ def explain(what: str, *, trust: bool = False) -> Inspection:
 def commands(found: Identified, checkpoint: Checkpoint) -> tuple[str, ...]:
     """The full commands that serving a checkpoint on a CPU stands for."""
     name = model_name(found)
+    if parse(found.what) is None and os.path.realpath(name) == os.path.realpath(found.what):
+        name += "-bundle"  # not into the model's own folder
     options = {"precision": "fp32,int8", "lenient": ""} if checkpoint.int8 else {}
     return (checkpoint.command(name, **options), *_of_bundle(name))
 

@@ -36,7 +36,7 @@ def choose(bundle: Bundle, moved: float | None, limit: float, refused: str = "")
 
     Args:
         moved, limit: what int8 changes of probabilities on the shipped clips, and the most it may.
-        refused: why the bundle has no int8, as its export said.
+        refused: why the bundle has no int8, as its export reported.
     """
     held = {each.precision for each in bundle.manifest.artifacts}
     if "int8" not in held:

@@ -36,7 +36,7 @@ from tritone.runtime.memory import machine_bytes
 from tritone.storage import Address, fetch, open_store, parse
 from tritone.storage.cache import copy_of, is_offline
 
-Said: TypeAlias = Callable[[str], None]
+Notify: TypeAlias = Callable[[str], None]
 
 # Bytes of an export for each number of the weights, as Whisper tiny.en and base take: on the disk while it is written,
 # float32 alone and with int8; in memory at least.
@@ -138,7 +138,7 @@ def prepare(
     precision: str | None = None,
     name: str | None = None,
     trust: bool = False,
-    say: Said = lambda line: None,
+    notify: Notify = lambda line: None,
 ) -> Prepared:
     """Make a bundle that runs here of what somebody has; what was exported before is taken from the cache.
 
@@ -149,7 +149,7 @@ def prepare(
         precision: None chooses: on a CPU int8 where its gate passes and it is faster, else fp32; on a GPU bf16.
         name: of the bundle that is exported; None takes that of the folder, the file or the repository.
         trust: take pickles from storage, and programs, too.
-        say: is called with lines about what was found, what is done and what was chosen.
+        notify: is called with lines about what was found, what is done and what was chosen.
 
     Raises:
         BundleError, StorageError, StorageUnreachableError: as of `identify`.
@@ -177,15 +177,15 @@ def prepare(
         if chosen is not None and precision in chosen.about.get("precisions", ()):
             entry = chosen
     if entry is None:
-        say(f"{what}: {checkpoint.what}")
+        notify(f"{what}: {checkpoint.what}")
         for key, value in found.origin.items():
-            say(f"{key}: {value or 'none is given'}")
+            notify(f"{key}: {value or 'none is given'}")
         _check_packages(what, checkpoint)
-        write = partial(_export, found, checkpoint, options, name, precision is None and not gpu, say)
+        write = partial(_export, found, checkpoint, options, name, precision is None and not gpu, notify)
         entry = cache.make(entry_name, write, f"{what} is being exported by another process; waiting ...")
     if why := entry.about.get("why"):
-        say(f"{entry.about['precision']}: {why}" if precision is None else f"{precision}, as asked for")
-    say(f"bundle {entry.bundle}")
+        notify(f"{entry.about['precision']}: {why}" if precision is None else f"{precision}, as asked for")
+    notify(f"bundle {entry.bundle}")
     return Prepared(path=entry.bundle, name=name, verified=True)
 
 
@@ -267,14 +267,14 @@ def _export(
     options: Mapping[str, Any],
     name: str,
     choosing: bool,
-    say: Said,
+    notify: Notify,
     target: Path,
 ) -> dict[str, Any]:
     """Export into a folder of the cache; returns what is kept beside the bundle."""
-    _check_room(checkpoint, "int8" in options.get("precisions", ()), target.parent, say)
+    _check_room(checkpoint, "int8" in options.get("precisions", ()), target.parent, notify)
     module, function = MODULES.get(checkpoint.family, (f"{checkpoint.family}.export", f"export_{checkpoint.family}"))
     run = getattr(import_module(f"tritone.families.{module}"), function)
-    more = {} if module.startswith("generic.") else {"progress": say}
+    more = {} if module.startswith("generic.") else {"progress": notify}
     try:
         report = run(**checkpoint.arguments, output=target, name=name, **options, **more)
     except ExportError as error:
@@ -295,7 +295,7 @@ def _export(
         from tritone.families.export.options import ExportOptions
 
         if "int8" in {each.precision for each in bundle.manifest.artifacts}:
-            say("comparing the time of a clip in fp32 and in int8")
+            notify("comparing the time of a clip in fp32 and in int8")
         moved = [drift.moved for file, drift in report.drifts.items() if ".int8." in file]
         refused = " ".join(note for note in report.notes if "int8" in note)
         choice = choose(bundle, max(moved, default=None), ExportOptions.usual_drift, refused)
@@ -305,14 +305,14 @@ def _export(
     return about
 
 
-def _check_room(checkpoint: Checkpoint, int8: bool, folder: Path, say: Said) -> None:
+def _check_room(checkpoint: Checkpoint, int8: bool, folder: Path, notify: Notify) -> None:
     """Raise `OperatorError` if the disk or the memory cannot be enough."""
     numbers = _numbers(checkpoint)
     disk = numbers * (DISK_INT8 if int8 else DISK) if checkpoint.family in NETWORKS else 4 * numbers
     disk += 2**20
     memory = numbers * MEMORY + SPARE_BYTES
     free = shutil.disk_usage(folder).free
-    say(f"needs about {disk / 1e6:.0f} MB of disk and at least {memory / 1e6:.0f} MB of memory for the export")
+    notify(f"needs about {disk / 1e6:.0f} MB of disk and at least {memory / 1e6:.0f} MB of memory for the export")
     if disk > free:
         raise OperatorError(
             f"the export needs about {disk / 1e6:.0f} MB, but {folder.parent} is on a disk with {free / 1e6:.0f} MB "

@@ -1,4 +1,4 @@
-"""Rules for requests that both protocols share, and for what error messages may tell.
+"""Rules for requests that both protocols share, and for what error messages may contain.
 
 Most of them keep away from Triton what ended it: `tests/proxy/test_killers.py` has the requests.
 """
@@ -25,7 +25,7 @@ SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memo
 FLAGS = ("sequence_start", "sequence_end")
 # Triton's errors about its own shared memory name regions, which a client could then ask for (CVE-2025-23319).
 INTERNAL_MEMORY = re.compile(r"shared.memory|shm", re.IGNORECASE)
-# A client's own, told back to it.
+# A client's own, sent back to it.
 OWN_REGION = re.compile(
     r"unable to (find shared memory region: '|open shared memory region: '/tritone-client-)", re.IGNORECASE
 )

@@ -53,13 +53,13 @@ class Passage:
         return self.deadline - time.monotonic()
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more, and nobody knows what the stream has heard."""
+        """Nobody waits for the answer any more, and nobody knows what the stream has received."""
         self.given_up = True
         if self.stream is not None:
             self.stream.broken = True
 
     def expired(self) -> RefusedError:
-        """What its client is told when the deadline has passed."""
+        """What its client gets when the deadline has passed."""
         return RefusedError(
             DEADLINE,
             f"the deadline of this request to '{self.facts.name}' has passed. Allow more time.",

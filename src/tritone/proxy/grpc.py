@@ -359,7 +359,7 @@ class _Relay:
         self._streams: set[Stream] = set()
         self._writing = asyncio.Lock()
         self._finished = False
-        self._gone: Exception | bool = False  # nobody reads the answers; what told so, if anything did
+        self._gone: Exception | bool = False  # nobody reads the answers; what showed it, if anything did
         self._late: set[asyncio.Task[None]] = set()
         self._call = upstream.stream_infer()
         self._sent: asyncio.Future[None] | None = None  # what was written to Triton last
@@ -431,7 +431,7 @@ class _Relay:
                 await self._pass(message)
             await self._up(self._call.done_writing())
         except (grpc.RpcError, asyncio.InvalidStateError):
-            pass  # upstream has ended: its answers tell why
+            pass  # upstream has ended: its answers show why
 
     async def _up(self, writing: Coroutine[Any, Any, None]) -> None:
         """Write to Triton, which goes on where this is cancelled: gRPC would cancel the call."""
@@ -507,7 +507,7 @@ class _Relay:
 
 
 class _UpstreamError(Exception):
-    """An error of Triton, or of the way to it, as a client is told."""
+    """An error of Triton, or of the way to it, as a client gets it."""
 
     def __init__(self, error: Any, options: ProxyOptions, passage: Passage | None = None) -> None:
         details, self.code = error.details() or "", error.code()

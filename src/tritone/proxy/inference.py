@@ -25,7 +25,7 @@ class TensorHead:
 class Inference:
     """One request.
 
-    `encoded(id)` is what was read as bytes, written anew, with another sequence id unless it is None. Nothing else may
+    `encoded(id)` is what was read, serialised, with another sequence id unless it is None. Nothing else may
     be sent on: another reader may find more in the bytes that came than the checks have seen.
     """
 

@@ -2,7 +2,7 @@
 
 Triton has one space of ids for all clients of a model, so two who count alike would be mixed. Here each owner has a
 space of its own. An owner is a gRPC connection, or for HTTP, where a client may use several connections for one
-stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is told apart from
+stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is distinguished from
 others at its address by that value, over all of its connections. A stream with a routing key (`tritone.routing`) is
 owned by who knows the key: balancers use any of their connections for any client.
 """
@@ -22,7 +22,7 @@ from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
 CLIENT_HEADER = "tritone-client"
 MAX_CLIENT_LENGTH = 256
 FORWARDED = ("x-forwarded-for", "forwarded", "via")  # somebody stands between the client and us
-LOSS_TOLD_S = 120.0  # for how long after a loss an unknown stream is told that it was lost
+LOSS_REPORTED_S = 120.0  # for how long after a loss an unknown stream is reported as lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Streams:
         self._retry_after_s = retry_after_s
         self._release = release
         self._open: dict[tuple[Owner, str, StreamId], Stream] = {}
-        self._lost_at = -LOSS_TOLD_S
+        self._lost_at = -LOSS_REPORTED_S
         self._lost_why = ""
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class Streams:
             found.idle_s = min(self._limits.stream_idle_s, idle_s or math.inf)
             self._open[found.key] = found
         elif found is None:
-            if time.monotonic() - self._lost_at < LOSS_TOLD_S:
+            if time.monotonic() - self._lost_at < LOSS_REPORTED_S:
                 raise RefusedError(
                     DOWN,
                     f"stream {inference.stream} on '{inference.model}' was lost: {self._lost_why}. Start it again.",

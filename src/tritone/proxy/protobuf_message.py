@@ -1,6 +1,6 @@
 """A gRPC message `ModelInferRequest`, read without its tensor data, which may be megabytes.
 
-bytes  ->  Inference  ->  bytes; the data stays where it is, everything else is written anew
+bytes  ->  Inference  ->  bytes; the data stays where it is, everything else is serialised again
 
 Two readers of protobuf need not agree on bytes: Python's keeps a whole map entry as unknown that has one unknown field,
 C++ reads the entry without the field. So what neither the checks nor a newer client can mean is refused at every depth,

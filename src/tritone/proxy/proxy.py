@@ -99,7 +99,7 @@ class Proxy:
         self._gate.state = "draining"
 
     def lose_streams(self, model: str | None, reason: str) -> None:
-        """Forget the open streams of a model, or of all: its process has ended. Their clients are told `reason`."""
+        """Forget the open streams of a model, or of all: its process has ended. Their clients get `reason`."""
 
         async def lose() -> None:
             self._gate.streams.lose(model, reason)

@@ -47,7 +47,7 @@ async def serve(
     answer: Callable[[Request], Awaitable[Response]],
     count: Callable[[str], None] = lambda outcome: None,
 ) -> None:
-    """Send what a function answers; it is cancelled when the client goes. `count`: told how the request ended."""
+    """Send what a function answers; it is cancelled when the client goes. `count` gets how the request ended."""
     request, task = Request(scope, receive), asyncio.current_task()
     assert task is not None
     gate.connections.begin(request.peer)

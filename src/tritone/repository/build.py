@@ -102,7 +102,7 @@ def build_repository(
         raise ValueError("no bundle given")
     for bundle in opened:
         check_kind(options, bundle)
-        bundle.verify()  # damage is told here, not by a server that does not start
+        bundle.verify()  # damage is reported here, not by a server that does not start
     check_files(options, opened)
     if measure and not link:
         opened = [measured(bundle) for bundle in opened]

@@ -10,7 +10,7 @@
     STAMP/kernels/...     kernels of Triton's compiler
 
 It is no part of the repository: Triton, which may read that by itself, takes every folder in it for a model.
-The code runs with the rights of whoever opens it. A checksum says that it is what was pushed, not who pushed it: so it
+The code runs with the rights of whoever opens it. A checksum shows that it is what was pushed, not who pushed it: so it
 is pulled only where the storage is trusted, and from then on believed as what this user compiled himself.
 """
 
@@ -110,7 +110,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
     """Pull what was compiled for machines as this one into the cache of this user, after checking every file.
 
     Raises:
-        InputError: nobody said that the storage is to be trusted.
+        InputError: it is not given that the storage is to be trusted.
         OperatorError: the cache cannot be written, others could write to it, or there is no such device.
         StorageError: there is nothing for this machine, or a file is not what the list says.
         StorageUnreachableError: as of `Store`.
@@ -158,7 +158,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
 
 
 def require_trust(store: Store, trust: bool) -> None:
-    """Raise `InputError` unless somebody said that the storage is to be trusted."""
+    """Raise `InputError` unless the storage is given as trusted."""
     if not trust:
         raise InputError(
             f"what is compiled in {store.title} is code that runs with your rights when a model is opened. If you "
@@ -183,13 +183,13 @@ def _index(store: Store, where: str) -> Index | None:
 
 
 def _differences(store: Store, stamp: Mapping[str, str]) -> str:
-    told = []
+    differences = []
     for entry in store.entries():
         if entry.name.endswith(f"/{STAMP}") and entry.name.count("/") == 1:
             other = json.loads(store.read(entry.name, MAX_INDEX_BYTES) or b"{}")
             names = [name for name in sorted({*other, *stamp}) if other.get(name) != stamp.get(name)]
-            told += [f"{name} {other.get(name)} there, {stamp.get(name)} here" for name in names]
-    return "; ".join(dict.fromkeys(told)) or "nothing at all was pushed with --compiled"
+            differences += [f"{name} {other.get(name)} there, {stamp.get(name)} here" for name in names]
+    return "; ".join(dict.fromkeys(differences)) or "nothing at all was pushed with --compiled"
 
 
 def _point(path: Path, folder: Path) -> None:

@@ -30,7 +30,7 @@ from tritone.search.options import SearchOptions
 # model is asked and can refuse with the limit. A refused stream holds its candidate until END or the idle time, so the
 # spare ones bound how many refusals fit in that time; a candidate costs Triton about 600 bytes.
 SPARE_CANDIDATES = 4096
-# Our clock ends an idle stream before Triton's does: our message says why, Triton's only that START is missing.
+# Our clock ends an idle stream before Triton's does: our message gives the reason, Triton's only that START is missing.
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
 MAX_AUDIO_S = 120.0
@@ -174,12 +174,12 @@ class ModelOptions(ModelParameters):
 
     @property
     def longest_s(self) -> float:
-        """The longest audio of one request, in seconds; the usual where nothing else was said."""
+        """The longest audio of one request, in seconds; the usual where nothing else was given."""
         return MAX_AUDIO_S if self.max_audio_s is None else self.max_audio_s
 
     @property
     def whisper_decoding(self) -> str:
-        """How a Whisper model transcribes: `decoding`, and what was said of a search that means the same to it."""
+        """How a Whisper model transcribes: `decoding`, and what was given of a search that means the same to it."""
         usual = described(SearchParameters)
         of_search = {name: getattr(self, name) for name in OF_ANY_SEARCH if getattr(self, name) != usual[name].default}
         return json.dumps(with_search(json.loads(self.decoding or "{}"), of_search))

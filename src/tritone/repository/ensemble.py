@@ -57,7 +57,7 @@ class EnsembleOptions:
     tensors: TensorNames = "triton"
 
     def instances(self, stage: Stage, options: ModelOptions) -> Instances:
-        """Where a stage runs. The decoder is for the CPU unless something else is said."""
+        """Where a stage runs. The decoder is for the CPU unless something else is given."""
         usual = options.usual_instances
         if stage == "decoder" and usual.device == "gpu":
             usual = Instances(usual.processes)
@@ -68,7 +68,7 @@ def parse_stages(texts: list[str], usual: Instances) -> dict[Stage, Instances]:
     """Read STAGE=COUNT[@PLACE], see `Instances.parse`.
 
     Raises:
-        ValueError: it is not that, or a stage is told twice.
+        ValueError: it is not that, or a stage is given twice.
     """
     found: dict[Stage, Instances] = {}
     for text in texts:
@@ -77,7 +77,7 @@ def parse_stages(texts: list[str], usual: Instances) -> dict[Stage, Instances]:
         if not equals or stage is None:
             raise ValueError(f"{text!r} should be STAGE=COUNT[@PLACE], such as acoustic=2@0,1, of {', '.join(STAGES)}")
         if stage in found:
-            raise ValueError(f"stage {stage} is told twice; once is enough")
+            raise ValueError(f"stage {stage} is given twice; once is enough")
         found[stage] = Instances.parse(instances, usual)
     return found
 

@@ -28,7 +28,7 @@ from tritone.runtime import RUNTIMES
 from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
-# Our clock ends an idle sequence first, since our message says more than that START is missing.
+# Our clock ends an idle sequence first, since our message has more than that START is missing.
 IDLE_GRACE_S = 5.0
 FORMATS = {"none": 0, "nhwc": pb.ModelInput.FORMAT_NHWC, "nchw": pb.ModelInput.FORMAT_NCHW}
 CONTROLS = {
@@ -268,7 +268,7 @@ def _batching(serving: Serving) -> Any:
 
 
 def _queues(serving: Serving) -> bool:
-    """Whether anything is said about the queue of a model that joins no requests."""
+    """Whether anything is given about the queue of a model that joins no requests."""
     return bool(serving.queue_limit or serving.timeout_ms or serving.priorities or serving.preserve_order)
 
 

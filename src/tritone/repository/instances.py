@@ -1,4 +1,4 @@
-"""How many processes run a model, and where; and what suits a device where nobody says otherwise.
+"""How many processes run a model, and where; and what suits a device where nothing else is given.
 
 "2"      two where models run by default        "4@0,1"   four on each of the GPUs 0 and 1
 "2@cpu"  two on the CPU                         "1@gpu"   one on every GPU

@@ -76,7 +76,7 @@ def version_folder(folder: Path) -> Path:
     found = {int(path.name): path for path in versions_of(folder)}
     served = list(found)
     if len(found) > 1:
-        with suppress(OSError, OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
+        with suppress(OSError, OperatorError, UnicodeDecodeError):  # Triton reports it when it loads the model
             served = list(served_versions(_config(folder), found))
     return found[max(served)] if served else folder / VERSION
 
@@ -113,7 +113,7 @@ def shared_memory_bytes(path: str | Path) -> int:
         try:
             settings = _settings(config)
             a_second = _bytes_per_second(folder, config, settings)
-        except (TritoneError, ValueError):  # Triton tells about it when it loads the model
+        except (TritoneError, ValueError):  # Triton reports it when it loads the model
             continue
         seconds = 1.0 if mode_of(config) == "streaming" else settings.max_audio_s
         instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
@@ -152,7 +152,7 @@ def check_settings(path: str | Path) -> None:
 def models_of(path: str | Path) -> Iterator[tuple[str, Any, Settings, Bundle]]:
     """The models of a repository that we run: name, configuration, settings and bundle.
 
-    Those that cannot be read are left out: Triton tells about them when it loads them.
+    Those that cannot be read are left out: Triton reports them when it loads them.
     """
     for folder, config in _run_by_us(path):
         with suppress(TritoneError, ValueError):
@@ -187,13 +187,13 @@ def features_of(path: str | Path) -> set[str]:
 
 
 def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
-    """How the models of a repository search unless told otherwise, where that is compiled: kinds and ways to search.
+    """How the models of a repository search unless asked otherwise, where that is compiled: kinds and ways to search.
 
     Models that do not search, are not ours, or cannot be read, count nothing.
     """
     found: set[tuple[str, SearchMode]] = set()
     for folder, config in _run_by_us(path):
-        with suppress(TritoneError, ValueError):  # Triton tells about it when it loads the model
+        with suppress(TritoneError, ValueError):  # Triton reports it when it loads the model
             settings = _settings(config)
             kind = kind_of(_bundle(folder, settings))
             if mode_of(config) not in ("features", "acoustic") and kind.compiler(settings.search):
@@ -226,7 +226,7 @@ def _run_by_us(path: str | Path) -> Iterator[tuple[Path, Any]]:
 def _configs(path: str | Path, *, of_others: bool = False) -> Iterator[tuple[Path, Any]]:
     for folder in sorted(Path(path).iterdir()):
         if is_ours(folder) or (of_others and (folder / CONFIG).is_file()):
-            with suppress(OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
+            with suppress(OperatorError, UnicodeDecodeError):  # Triton reports it when it loads the model
                 yield folder, _config(folder)
 
 

@@ -1,4 +1,4 @@
-"""How a generic model is served: what its export fixed, and what a build says instead.
+"""How a generic model is served: what its export fixed, and what a build changes.
 
 Serving of a manifest, ServingOptions, ModelOptions  ->  Serving, complete
 """
@@ -102,7 +102,7 @@ def checked(given: dict[str, Any], before: Serving | None = None) -> Serving:
 
 
 def merged(before: Serving | None, serving: ServingOptions, options: ModelOptions) -> Serving:
-    """How a bundle's model is served: what a build says, over what its export fixed, over what is usual."""
+    """How a bundle's model is served: what a build asks for, over what its export fixed, over what is usual."""
     given = serving.given()
     open_options = options.left_open
     if "instances" not in open_options:

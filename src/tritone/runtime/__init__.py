@@ -140,7 +140,7 @@ def describe_graph(path: Path) -> GraphDescription:
         found: GraphDescription = import_module("tritone.runtime.torch.description").describe(path)
         return found
     if path.suffix == RUNTIMES["tensorrt"].suffix:
-        raise BundleError(f"{path} is an engine of TensorRT, which tells nothing until TensorRT has loaded it")
+        raise BundleError(f"{path} is an engine of TensorRT, which shows nothing until TensorRT has loaded it")
     found = import_module("tritone.runtime.onnx.description").describe(path)
     return found
 

@@ -214,7 +214,7 @@ class CompilableGraph(Graph, Protocol):
 
 @runtime_checkable
 class ShapedGraph(Graph, Protocol):
-    """A graph that can be compiled for any shapes of its inputs, where rows and samples say too little of them."""
+    """A graph that can be compiled for any shapes of its inputs, where rows and samples do not determine them."""
 
     @property
     def compiled_shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]:

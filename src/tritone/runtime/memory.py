@@ -42,7 +42,7 @@ def peak_bytes() -> int:
 
 
 def reset_peak() -> None:
-    """Begin anew with what `peak_bytes` returns."""
+    """Have `peak_bytes` count from now on."""
     CLEAR.write_text(RESET_PEAK, encoding="utf-8")
 
 

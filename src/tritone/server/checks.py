@@ -216,7 +216,7 @@ def check_memory(needed: int, overcommit: bool = False, machine: int | None = No
     """Memory of this machine or its container. `needed` is in bytes; `machine` too, None asks the system."""
     machine = machine_bytes() if machine is None else machine
     if machine is None:
-        return Check("memory", "ok", "this system does not tell how much there is")
+        return Check("memory", "ok", "this system does not report how much there is")
     seen = f"{machine / MB:.0f} MB here"
     if needed <= machine:
         return Check("memory", "ok", seen)

@@ -17,7 +17,7 @@ from tritone.keys import HTTP_HEADER, VARIABLE
 from tritone.net.fetch import fetch
 
 LOOK_S = 0.25
-TELL_S = 30.0
+REPORT_S = 30.0
 TIMEOUT_S = 10.0
 
 
@@ -69,14 +69,14 @@ class Drain:
         return self._ask("POST", json.dumps({"state": state}))
 
     def wait(
-        self, *, settle_s: float, limit_s: float, tell: Callable[[DrainState], None] = lambda state: None
+        self, *, settle_s: float, limit_s: float, report: Callable[[DrainState], None] = lambda state: None
     ) -> DrainState:
         """Have the server leave, then refuse what is new, and return when nothing is open or `limit_s` is over.
 
         Args:
             settle_s: how long new requests and streams are still taken, until balancers know that it is not ready.
             limit_s: the longest time from the start, `settle_s` included.
-            tell: called after every change of the state, and from time to time.
+            report: called after every change of the state, and from time to time.
 
         Returns:
             What is open at the end.
@@ -85,16 +85,16 @@ class Drain:
             InputError, ServerUnreachableError, OperatorError: as `change`.
         """
         begun = time.monotonic()
-        tell(self.change("leaving"))
+        report(self.change("leaving"))
         time.sleep(min(settle_s, limit_s))
         found = self.change("draining")
-        tell(found)
+        report(found)
         answered = time.monotonic()
         while not found.idle and time.monotonic() - begun < limit_s:
             time.sleep(LOOK_S)
             found = self.look()
-            if time.monotonic() - answered > TELL_S:
-                tell(found)
+            if time.monotonic() - answered > REPORT_S:
+                report(found)
                 answered = time.monotonic()
         return found
 

@@ -1,4 +1,4 @@
-"""What an operator must know of a running server that Triton does not tell.
+"""What an operator must know of a running server that Triton does not report.
 
 metrics = ServerMetrics()
 metrics.all()  ->  starts of the server, models that are ready, memory, shared memory, the repository in storage
@@ -67,8 +67,8 @@ class ServerMetrics:
                 ready = {name: max(state for each, state in states if each == name) for name, _ in states}
                 values = [({"model": name}, state) for name, state in ready.items()]
                 found.append(_gauge("model_ready", "Whether a model is ready.", values))
-            told = {} if running.preparing is None else preparing.states(running.preparing)
-            values = [({"model": name, "version": each}, state != READY) for (name, each), state in told.items()]
+            progress = {} if running.preparing is None else preparing.states(running.preparing)
+            values = [({"model": name, "version": each}, state != READY) for (name, each), state in progress.items()]
             found.append(_gauge("model_preparing", "Whether a model still prepares its full speed.", values))
         if self._updates is not None:
             rejected = [({"model": name}, 1) for name in sorted(self._updates.rejected)]

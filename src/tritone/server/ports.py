@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def holder(port: int) -> str:
-    """Name who listens on `port`: "pid 123 (tritonserver)", or "another process" where the system will not tell."""
+    """Name who listens on `port`: "pid 123 (tritonserver)", or "another process" where the system does not show it."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except (psutil.AccessDenied, OSError):

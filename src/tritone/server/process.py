@@ -52,7 +52,7 @@ LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 NOT_HEALTHY = "is not healthy"
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
-# What Triton says at start about a GPU that is not there.
+# What Triton prints at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
 DRAINED = re.compile(rf"'{UNREADY}'|model_config_content_name_ is empty")
 TABLE = re.compile(r"^[+|]|^\s*$")
@@ -88,7 +88,6 @@ class TritonServer:
         self._folder: Path | None = None
         self._guard: Guard | None = None
         self._mps: Mps | None = None
-        self._is_up = False
         self._interrupted: int | None = None  # the signal that came while the server started
         self._kill_at: float | None = None  # set by the first wish to stop
         self._region_prefix = f"tritone_{os.getpid()}_{secrets.token_hex(4)}_"
@@ -144,7 +143,7 @@ class TritonServer:
             memory = total_bytes(memory_needs(self.repository))
             installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
-            self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
+            self._notify(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = make_folder()
         _raise_file_limit()
         try:
@@ -326,7 +325,7 @@ class TritonServer:
                 if self.options.log_level != "verbose" and self._is_noise(line):
                     continue
                 for each in limit.passed(line):
-                    self._say(each)
+                    self._notify(each)
 
     def _is_noise(self, line: str) -> bool:
         """Whether a line is about a GPU that is not there, or the model that makes a server unready on purpose."""
@@ -334,7 +333,7 @@ class TritonServer:
             self._draining.exists() and bool(DRAINED.search(line))
         )
 
-    def _say(self, line: str) -> None:
+    def _notify(self, line: str) -> None:
         self._tail.append(line.rstrip("\n"))
         if self._log is not None:
             try:
@@ -367,7 +366,6 @@ class TritonServer:
         # Another server may have taken the port between our check and the start; then ours is about to end.
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
-        self._is_up = True
         self._hide_key()
         if self._interrupted is not None:  # the signal came after the last look at it
             raise SystemExit(128 + self._interrupted)
@@ -388,7 +386,7 @@ class TritonServer:
                     memory.seek(begin + match.start())
                     memory.write(b"*" * len(key))
         except (OSError, IndexError, ValueError) as error:
-            self._say(f"warning: the key of this server can be seen in the list of processes ({error})\n")
+            self._notify(f"warning: the key of this server can be seen in the list of processes ({error})\n")
 
     def _explain_exit(self, code: int) -> str:
         failures: dict[str, str] = {}
@@ -465,7 +463,7 @@ class LineLimit:
 
 
 def serving_arguments(repository: Path, installation: Installation, options: ServerOptions) -> list[str]:
-    """What a server needs to be told for models that want a response cache or its rate limiter."""
+    """Options that a server needs for models that want a response cache or its rate limiter."""
     needs, found = features_of(repository), []
     if "response_cache" in needs and not any(each.startswith("--cache-") for each in options.extra):
         found.append(f"--cache-config=local,size={options.cache_mb * MB}")

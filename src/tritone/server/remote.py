@@ -130,7 +130,7 @@ class Updates:
         self,
         store: Store,
         every_s: float,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         copy: LocalCopy | None = None,
         changed: Callable[[str, str], None] = lambda model, reason: None,
@@ -138,7 +138,7 @@ class Updates:
         """Args:
         store: the repository.
         every_s: seconds between looks.
-        say: told what happens.
+        notify: called with what happens.
         copy: where the server's own copy is; None if it reads the repository itself.
         changed: called with a model that was loaded or unloaded, and a reason for those who had streams on it.
         """
@@ -146,7 +146,7 @@ class Updates:
             raise ValueError(f"every_s must be positive, got {every_s}")
         self._store = store
         self._every_s = every_s
-        self._say = say
+        self._notify = notify
         self._copy = copy
         self._changed = changed
         self._seen: dict[str, tuple[Fingerprint, Fingerprint]] = {}  # of all of a model's files, and of what it serves
@@ -173,11 +173,11 @@ class Updates:
             try:
                 self._look_at(running)
                 if not self.reachable:
-                    self._say(f"{self._store.title} can be looked at again")
+                    self._notify(f"{self._store.title} can be looked at again")
                 self.reachable = True
             except TritoneError as error:
                 if self.reachable and not self._ended.is_set():  # once, and not at every look
-                    self._say(f"{self._store.title} cannot be looked at, what is served stays: {error}")
+                    self._notify(f"{self._store.title} cannot be looked at, what is served stays: {error}")
                 self.reachable = False
 
     def _look_at(self, running: TritonServer | None) -> None:
@@ -218,13 +218,13 @@ class Updates:
             elif folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             self.rejected.add(name)
-            self._say(f"version {versions} of model '{name}' does not load, what was served stays: {error}")
+            self._notify(f"version {versions} of model '{name}' does not load, what was served stays: {error}")
             return
         if self._copy is not None:
             # Those that are being unloaded may still read their files.
             prune(self._copy.folder, name, [*model.served, *kept[-1:]])
         self.rejected.discard(name)
-        self._say(f"model '{name}' serves version {versions} now")
+        self._notify(f"model '{name}' serves version {versions} now")
         self._changed(name, "another version of the model is served now; begin the stream again")
 
     def _unload(self, running: TritonServer, name: str) -> None:
@@ -232,7 +232,7 @@ class Updates:
         self.rejected.discard(name)
         if self._copy is not None:
             shutil.rmtree(self._copy.folder / name, ignore_errors=True)
-        self._say(f"model '{name}' is not in {self._store.title} any more; it was unloaded")
+        self._notify(f"model '{name}' is not in {self._store.title} any more; it was unloaded")
         self._changed(name, "the model was removed")
 
 

@@ -64,7 +64,7 @@ class Supervisor:
         repository, options, server, log: see `TritonServer`.
         updates: has models loaded that change in the repository.
         on_ready: called when the server is ready for the first time.
-        front: started and stopped with the server, and told what becomes of it.
+        front: started and stopped with the server, and informed of what becomes of it.
         """
         self._repository = repository
         self._options = options
@@ -95,7 +95,7 @@ class Supervisor:
                 except ServerSetupError as error:
                     if not failures.count:
                         raise
-                    self._say(str(error))
+                    self._notify(str(error))
                     code = 1
                 if self._signals:
                     return code
@@ -103,9 +103,9 @@ class Supervisor:
                     return code or 1
                 failures.add()
                 if failures.too_many:
-                    self._say(f"the server ended {failures.count} times in a row; it is not started again")
+                    self._notify(f"the server ended {failures.count} times in a row; it is not started again")
                     return code or 1
-                self._say(f"the server ended with exit code {code}; it is started again")
+                self._notify(f"the server ended with exit code {code}; it is started again")
                 if self._front is not None:
                     self._front.set_ready(False, "the server is started again")
                     self._front.lose_streams(None, "the server ended and is started again")
@@ -127,7 +127,7 @@ class Supervisor:
                 if not failures.count:
                     self._on_ready(running)
                 else:
-                    self._say("the server is ready again; streams that were open are lost")
+                    self._notify("the server is ready again; streams that were open are lost")
                 if self._updates is not None:
                     self._updates.start(running)
                 return self._watch(running)
@@ -141,7 +141,7 @@ class Supervisor:
     def _watch(self, running: TritonServer) -> int:
         watch = None
         if self._options.restart and self._options.has_control:
-            watch = ModelWatch(running, self._say, self._lost)
+            watch = ModelWatch(running, self._notify, self._lost)
         live_at = asked = time.monotonic()
         while not self._signals:
             with suppress(TimeoutError):
@@ -155,7 +155,7 @@ class Supervisor:
                 live_at = time.monotonic() if running.control.is_live() else live_at
                 asked = time.monotonic()
             if watch.hopeless or time.monotonic() - live_at > SILENT_S:
-                self._say(watch.hopeless or f"the server has not answered for {SILENT_S:g} s; it is ended")
+                self._notify(watch.hopeless or f"the server has not answered for {SILENT_S:g} s; it is ended")
                 running.kill()
                 return running.wait()
         return self._drain(running)
@@ -166,7 +166,7 @@ class Supervisor:
         Returns:
             0, or the server's exit code where a second signal ended it.
         """
-        self._say("ending: requests and streams in flight go on, new ones are refused")
+        self._notify("ending: requests and streams in flight go on, new ones are refused")
         idle = False
         if self._front is not None:
             self._front.drain()
@@ -209,7 +209,7 @@ class Supervisor:
                 if each["state"] == "READY" and not (before.get(name) or leaving.get(name)):
                     running.control.unload(name)
             time.sleep(LOOK_S)
-        self._say(f"not everything in flight ended within {self._options.drain_s:g} s")
+        self._notify(f"not everything in flight ended within {self._options.drain_s:g} s")
 
     def _pause(self, seconds: float) -> bool:
         """Wait; returns whether a signal came."""
@@ -257,7 +257,7 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _say(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if self._log is not None:
             with suppress(OSError, ValueError):
                 self._log.write(f"tritone: {text}\n")

@@ -61,18 +61,18 @@ class ModelWatch:
     def __init__(
         self,
         running: TritonServer,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         lost: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.hopeless = ""
         self._running = running
-        self._say = say
+        self._notify = notify
         self._lost = lost
         self._failures: defaultdict[str, Failures] = defaultdict(Failures)
         self._loading: dict[str, threading.Thread] = {}
         self._leftovers = 0
         self._processes = self._alive()
-        self._changed: dict[str, float] = {}  # models that are or were being loaded anew, and when that was last seen
+        self._changed: dict[str, float] = {}  # models that are or were being reloaded, and when that was last seen
 
     def look(self) -> None:
         """Look once at all processes, and begin to load models again that lost one.
@@ -82,7 +82,7 @@ class ModelWatch:
         """
         before, self._processes = self._processes, self._alive()
         now = time.monotonic()
-        # While somebody loads a version anew, its old processes and the new ones have the same names.
+        # While somebody reloads a version, its old processes and the new ones have the same names.
         self._changed |= {key[0]: now for key, pids in self._processes.items() if len(pids) > 1}
         gone = {
             key for key in before if key not in self._processes and now - self._changed.get(key[0], -1e9) > CHANGE_S
@@ -100,7 +100,7 @@ class ModelWatch:
         failures = self._failures[model]
         failures.add()
         self._leftovers += 1
-        self._say(f"model '{model}' lost its process {pids}; its requests fail until it is loaded again")
+        self._notify(f"model '{model}' lost its process {pids}; its requests fail until it is loaded again")
         self._lost(model)
         if failures.too_many:
             self.hopeless = f"model '{model}' lost its process {failures.count} times in a row"
@@ -121,7 +121,7 @@ class ModelWatch:
             self.hopeless = f"model '{model}' could not be loaded again: {error}"
         else:
             failures.ready()
-            self._say(f"model '{model}' is ready again after {time.monotonic() - began:.1f} s; its streams are lost")
+            self._notify(f"model '{model}' is ready again after {time.monotonic() - began:.1f} s; its streams are lost")
 
     def _alive(self) -> dict[tuple[str, str, str], set[int]]:
         """The processes of models: model, version and instance -> process ids."""

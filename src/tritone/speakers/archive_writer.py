@@ -5,7 +5,7 @@
     DIR/embed.json                                                 what made them
 
 The archives are the truth: an entry is there when all its bytes are. What was cut off is removed when the folder is
-opened again, and lists are written anew from the archives where they differ. An entry is the id in UTF-8, a space,
+opened again, and lists are written again from the archives where they differ. An entry is the id in UTF-8, a space,
 NUL "B" "FV " 4, the dimension as int32 and the values as float32, little endian; a list has `id path:offset`, where the
 offset is that of the NUL (see `archive.py` for reading).
 """
@@ -74,7 +74,7 @@ class ArchiveWriter:
             folder: lists name the archives by it, as it is given here.
             made_by: what decides the vectors, as `System.describe` returns it.
             shard_size: vectors of one archive.
-            force: begin anew if something else made what is there, which is removed.
+            force: start again if something else made what is there, which is removed.
 
         Raises:
             InputError: something else made what is there, another process is writing there, or an archive is damaged.
@@ -184,14 +184,14 @@ class ArchiveWriter:
             if differences and not force:
                 raise InputError(
                     f"{self.folder} holds embeddings that another model, or other options, made: "
-                    f"{'; '.join(differences)}. Name another folder; or --force removes them and begins anew."
+                    f"{'; '.join(differences)}. Name another folder; or --force removes them and starts again."
                 )
             if differences:
                 self._remove(shards)
                 shards = []
         elif shards:
             raise InputError(
-                f"{self.folder} has archives, such as {self._path(shards[0]).name}, but no {STATE} that tells what "
+                f"{self.folder} has archives, such as {self._path(shards[0]).name}, but no {STATE} that records what "
                 "made them. Name another folder."
             )
         for name in (STATE, f"{PREFIX}.scp", *(self._path(shard, "scp").name for shard in self._shards("scp"))):

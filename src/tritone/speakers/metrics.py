@@ -1,9 +1,9 @@
-"""How well scores tell speakers apart: equal error rate, detection costs, error curve, and how sure these numbers are.
+"""How well scores separate speakers: equal error rate, detection costs, error curve, and how sure these numbers are.
 
     targets (n,) bool, scores (n,)  ->  ErrorCurve  ->  eer(), min_dcf(cost)
     Scores                          ->  evaluate  ->  Evaluation: figures with counts and confidence intervals
 
-A trial is accepted if its score is above the threshold. Equal scores cannot be told apart by any threshold, so they are
+A trial is accepted if its score is above the threshold. Equal scores cannot be separated by any threshold, so they are
 accepted or refused together: the curve has one point for each distinct score, and the result does not depend on the
 order of trials. WeSpeaker's compute_metrics.py has a point for each trial in the order of an unstable sort; both give
 the same numbers unless a target and a non-target have one score, where its numbers can move by one trial. Upstream has

@@ -40,7 +40,7 @@ MAX_NAME = 200  # characters
 MAX_ROWS = 10_000_000
 HEADER_ROOM = 4096  # bytes of a .npy beside its numbers
 VECTORS_NAME = re.compile(r"vectors-[0-9]{1,12}\.npy")
-DECIDES = ("sources_sha256", "manifest_sha256", "model")  # what says that two models are the same, the surest first
+DECIDES = ("sources_sha256", "manifest_sha256", "model")  # what shows that two models are the same, the surest first
 
 
 class Candidate(NamedTuple):
@@ -348,9 +348,9 @@ def _difference(old: Contents, new: Contents) -> str:
     lost = [name for name in old.speakers if name not in new.speakers]
     back = [name for name in new.speakers if name not in old.speakers]
     changed = [name for name in new.speakers if old.speakers.get(name, new.speakers[name]) != new.speakers[name]]
-    told = [f"{some(names)} {what}" for names, what in ((lost, "would be lost"), (back, "would come back")) if names]
-    told += [f"{some(changed)} would have other recordings"] if changed else []
-    return "; ".join(told) or "the same speakers would have other embeddings"
+    effects = [f"{some(names)} {what}" for names, what in ((lost, "would be lost"), (back, "would come back")) if names]
+    effects += [f"{some(changed)} would have other recordings"] if changed else []
+    return "; ".join(effects) or "the same speakers would have other embeddings"
 
 
 def _is_count(value: object) -> bool:

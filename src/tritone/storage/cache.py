@@ -21,12 +21,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO
 
 from tritone.errors import StorageError
 from tritone.paths import cache_folder, explained
 from tritone.storage.address import Address, parse
 from tritone.storage.entry import Entry
+from tritone.storage.in_use import hold
 from tritone.storage.open import open_store
 from tritone.storage.transfer import download
 
@@ -35,9 +35,6 @@ LOGGER = logging.getLogger(__name__)
 LIMIT_GB = 100.0
 LIMIT, OFFLINE = "TRITONE_CACHE_GB", "TRITONE_OFFLINE"  # in the environment
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-# Snapshots that this process uses; the locks go with it.
-_held: dict[Path, IO[bytes]] = {}
 
 
 def is_offline() -> bool:
@@ -87,9 +84,8 @@ def fetch(
     offline = is_offline()
     if offline or COMMIT.fullmatch(address.revision):
         for index in _newest(root, f"*-{part}.json"):
-            with suppress(OSError, ValueError, KeyError):
-                if _use(index):
-                    return index.with_suffix("")
+            if _use(index):
+                return index.with_suffix("")
         if offline:
             raise StorageError(f"{OFFLINE} is set, and there is no copy of {address} in {root}")
     store = open_store(address)
@@ -104,9 +100,8 @@ def fetch(
         raise StorageError(f"{address} has no {first}, but {some}{' ...' if len(entries) > 3 else ''}")
     index = root / f"{_digest(entries)}-{part}.json"
     with locked(root / "lock", f"{address} is being downloaded by another process; waiting ..."):
-        with suppress(OSError, ValueError, KeyError):
-            if _use(index):
-                return index.with_suffix("")
+        if _use(index):
+            return index.with_suffix("")
         folder, partial = index.with_suffix(""), index.with_suffix(".partial")
         shutil.rmtree(folder, ignore_errors=True)
         files = partial / "files"
@@ -218,19 +213,14 @@ def _write_index(index: Path, address: Address, entries: Sequence[Entry], sums: 
 def _use(index: Path) -> bool:
     """Whether a snapshot is there, as it was written; it is then kept for this process."""
     folder = index.with_suffix("")
-    for file in json.loads(index.read_bytes())["files"]:
-        seen = (folder / file["name"]).stat()
-        if (seen.st_size, seen.st_mtime_ns) != (file["size"], file["mtime_ns"]):
-            return False
-    if index not in _held:
-        handle = index.open("rb")
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        if not index.exists():  # removed between
-            handle.close()
-            return False
-        _held[index] = handle
-    os.utime(index)
-    return True
+    with suppress(OSError, ValueError, KeyError):
+        for file in json.loads(index.read_bytes())["files"]:
+            seen = (folder / file["name"]).stat()
+            if (seen.st_size, seen.st_mtime_ns) != (file["size"], file["mtime_ns"]):
+                return False
+        hold(index)
+        return True
+    return False
 
 
 def _newest(root: Path, pattern: str = "*.json") -> list[Path]:

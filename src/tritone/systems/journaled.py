@@ -87,5 +87,5 @@ def _results(
 
 
 def _place(index: int, file: str | Selection) -> str:
-    """What tells an input from the others: two channels of one file are two."""
+    """What distinguishes an input from the others: two channels of one file are two."""
     return f"{index} {file.channel} {file.start_s} {file.end_s}" if isinstance(file, Selection) else str(index)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 LOCAL = "local"
 PATIENCE_S = 600.0  # without any worker; a cluster that grows takes minutes to start a machine
-TELL_AFTER_S = 30.0
+REPORT_AFTER_S = 30.0
 POLL_S = 1.0
 MAX_STARTS = 5  # workers one after the other that die before their model is open
 
@@ -298,7 +298,7 @@ class RaySystem(Generic[AnyResult]):
         self._lonely_since = self._lonely_since or now
         lonely_s = now - self._lonely_since
         given_up = lonely_s >= self._cluster.patience_s
-        if not given_up and (self._reported or lonely_s < TELL_AFTER_S):
+        if not given_up and (self._reported or lonely_s < REPORT_AFTER_S):
             return
         import ray
 

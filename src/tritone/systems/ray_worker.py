@@ -18,7 +18,7 @@ Load = Callable[..., AudioModel[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What a worker says once its model is open: its machine, the version of Tritone there, and which bundle it has."""
+    """Of a worker whose model is open: its machine, the version of Tritone there, and which bundle it has."""
 
     host: str
     version: str

@@ -117,7 +117,7 @@ def transcriber(
 ) -> ServedSystem[TranscriptResult]:
     """A system that transcribes; see `Client.transcribe` for `details`, `search` and `vad`, and `ServedSystem`.
 
-    `resume`, with `playback`: whether streams that their server lost are begun anew, as of `Client.stream`.
+    `resume`, with `playback`: whether streams that their server lost are started again, as of `Client.stream`.
     """
     asked = {name: str(value) for name, value in sorted((search or {}).items())}
     played = {} if playback is None else playback.describe()

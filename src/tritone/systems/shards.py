@@ -10,7 +10,7 @@ what it has not returned is given out again.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Generic
 
 from tritone.errors import OperatorError
 from tritone.result import AnyResult
@@ -77,7 +77,7 @@ class Shards(Generic[AnyResult]):
         self._doing[shard] += len(results)
         if self._doing[shard] >= len(shard.paths):
             del self._doing[shard]
-        return self._ready([_at(each, first + place) for place, each in enumerate(results)])
+        return self._ready([replace(each, index=first + place) for place, each in enumerate(results)])
 
     def lost(self, shard: Shard, why: str) -> list[AnyResult]:
         """Give out again what a worker that died has not returned.
@@ -116,7 +116,3 @@ class Shards(Generic[AnyResult]):
             ready.append(self._waiting.pop(self._next))
             self._next += 1
         return ready
-
-
-def _at(result: Any, index: int) -> Any:
-    return replace(result, index=index)

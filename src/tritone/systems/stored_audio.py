@@ -39,11 +39,11 @@ def recordings_in(folder: str) -> list[str]:
     address = parse(folder)
     assert address is not None
     names = [PurePosixPath(entry.name) for entry in open_store(address).entries()]
-    heard = [name for name in names if name.suffix.lower() in SUFFIXES and not any(p[0] == "." for p in name.parts)]
-    if not heard:
+    audio = [name for name in names if name.suffix.lower() in SUFFIXES and not any(p[0] == "." for p in name.parts)]
+    if not audio:
         known = ", *".join(sorted(SUFFIXES))
         raise AudioError(f"no audio in the folder {address}. Known are files of the names *{known}.")
-    return [str(address / str(name)) for name in sorted(heard, key=lambda name: (name.parent.parts, name.name))]
+    return [str(address / str(name)) for name in sorted(audio, key=lambda name: (name.parent.parts, name.name))]
 
 
 def _fetch(text: str, opened: Callable[[Address], Store]) -> bytes:

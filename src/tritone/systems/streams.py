@@ -110,7 +110,7 @@ def _side_by_side(
             raise finished
         return finished
 
-    # Daemons: one that waits for a silent server must not keep a process alive that was told to end.
+    # Daemons: one that waits for a silent server must not keep a process alive that was asked to end.
     threads: list[threading.Thread] = []
     playing = 0
     try:

@@ -20,7 +20,7 @@ from tritone.tensorrt.profile import Range
 MIB = 2**20
 POLL_S = 0.1  # in which Ctrl-C is noticed
 MAX_MESSAGES = 5  # of TensorRT, in one error
-TOLD_EVERY_S = 5.0  # what it is at; a small engine is there before that
+REPORT_EVERY_S = 5.0  # what it is at; a small engine is there before that
 
 Progress = Callable[[str], None]
 
@@ -32,7 +32,7 @@ class EngineBuilder:
     `workspace_mib`: memory that kernels may take beside the tensors; None leaves it to TensorRT. `timing_cache`: a file
     with what earlier builds measured, which later ones need not measure again; None keeps none, and TensorRT for RTX
     measures nothing when it builds. `level`: how long to search for kernels, 0 to 5; None is TensorRT's own. `progress`
-    is told what TensorRT does.
+    is called with what TensorRT does.
     """
 
     library: Library
@@ -51,7 +51,7 @@ class EngineBuilder:
             ranges: sizes of all inputs that vary, for each profile.
 
         Raises:
-            ExportError: TensorRT does not take the graph, or found no kernels; the message tells what it said.
+            ExportError: TensorRT does not take the graph, or found no kernels; the message has TensorRT's own.
             OperatorError: TensorRT cannot start.
             KeyboardInterrupt: came while TensorRT built; it has stopped.
         """
@@ -129,14 +129,14 @@ class EngineBuilder:
         except OSError:
             kept = b""
         cache = config.create_timing_cache(kept)
-        # What another version or GPU measured is of no use: the cache begins anew.
+        # What another version or GPU measured is of no use: the cache starts again.
         if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
             cache = config.create_timing_cache(b"")
             config.set_timing_cache(cache, ignore_mismatch=False)
         return cache
 
     def _build(self, network: Any, config: Any) -> Any:
-        """Build in a thread of its own, so that Ctrl-C is heard: TensorRT asks between steps whether to go on."""
+        """Build in a thread of its own, so that Ctrl-C works: TensorRT asks between steps whether to go on."""
         monitor = _monitor_of(self.library.module, self.progress)
         config.progress_monitor = monitor
         found: list[Any] = []
@@ -177,13 +177,13 @@ def _log_of(trt: Any) -> Any:
                 self.lines.append(" ".join(message.split()))
 
         def text(self) -> str:
-            return " | ".join(self.lines[:MAX_MESSAGES]) or "it does not say why"
+            return " | ".join(self.lines[:MAX_MESSAGES]) or "it gives no reason"
 
     return Log()
 
 
 def _monitor_of(trt: Any, progress: Progress) -> Any:
-    """Tells now and then of the phase that a build is in, and ends it when `stopped` is set."""
+    """Reports now and then the phase that a build is in, and ends it when `stopped` is set."""
 
     class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
@@ -192,7 +192,7 @@ def _monitor_of(trt: Any, progress: Progress) -> Any:
             self._reported_at = time.monotonic()
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-            if time.monotonic() - self._reported_at >= TOLD_EVERY_S:
+            if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
                 self._reported_at = time.monotonic()
                 progress(f"TensorRT: {phase_name[:1].lower()}{phase_name[1:]}, {num_steps} steps")
 

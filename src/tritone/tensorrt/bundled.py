@@ -49,11 +49,11 @@ def build_engines(
         output: the folder of the new bundle; None changes this one.
         tools: what builds; None looks for it.
         workspace_mib, timing_cache, level: see `EngineBuilder`.
-        progress: told what is done next.
+        progress: called with what is done next.
 
     Raises:
         BundleError: the bundle has no such ONNX graphs, or cannot be written.
-        ExportError: TensorRT takes a graph or its sizes not; the message tells what it said.
+        ExportError: TensorRT takes a graph or its sizes not; the message has TensorRT's own.
         MissingDependencyError, OperatorError: see `find_tools`; or `onnx` is not installed.
         ValueError: a precision or a role is unknown or given twice, or sizes do not fit a role.
     """
@@ -78,7 +78,7 @@ def build_engines(
         for artifact in bundle.manifest.artifacts
         if artifact.runtime != "tensorrt" or (artifact.role, artifact.precision) not in old
     ]
-    plans = []  # what does not fit is told before anything is built
+    plans = []  # what does not fit is reported before anything is built
     for source in sources:
         axes = onnx_graph.input_axes(bundle.file(source.files[0]))
         if bundle.manifest.tensors is None:

@@ -2,7 +2,7 @@
 
     model.onnx, profiles  ->  model.plan, model.plan.json
 
-The second file says what the plan was built with, and its inputs and outputs, which TensorRT tells only where a GPU is.
+The second file says what the plan was built with, and its inputs and outputs, which TensorRT shows only where a GPU is.
 """
 
 import json
@@ -38,7 +38,7 @@ def build_engine(
         output: the plan to write; `<output>.json` is written beside it.
         tools, workspace_mib, timing_cache, level: see `tritone.tensorrt.build_engines`.
         profiles: none is enough if no input varies.
-        progress: is told what is done next, and which `trtexec` would do the same.
+        progress: is called with what is done next, and which `trtexec` would do the same.
 
     Raises:
         BundleError: the file is no ONNX graph.

@@ -40,10 +40,10 @@ class TrtexecBuilder:
     progress: Progress = lambda step: None
 
     def version(self) -> str:
-        """Of TensorRT, as its banner tells.
+        """Of TensorRT, as its banner states.
 
         Raises:
-            OperatorError: the program cannot be run, or says nothing of it.
+            OperatorError: the program cannot be run, or does not print it.
         """
         try:
             done = subprocess.run(
@@ -57,7 +57,7 @@ class TrtexecBuilder:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OperatorError(f"{self.program} cannot be run: {error}") from error
         if (match := BANNER.search(done.stdout + done.stderr)) is None:
-            raise OperatorError(f"{self.program} does not tell its version; it should be NVIDIA's trtexec")
+            raise OperatorError(f"{self.program} does not print its version; it should be NVIDIA's trtexec")
         number = int(match[1])
         # 8601 is 8.6.1 and 101303 is 10.13.3
         high, low = (10000, 100) if number >= 100000 else (1000, 100)
@@ -84,7 +84,7 @@ class TrtexecBuilder:
                 error_lines = [line.strip() for line in done.stdout.splitlines() if "[E]" in line]
                 error_lines = (error_lines or done.stdout.splitlines())[-LAST_LINES:]
                 raise ExportError(
-                    f"trtexec builds no engine of {graph}: {' | '.join(error_lines) or 'it does not say why'}"
+                    f"trtexec builds no engine of {graph}: {' | '.join(error_lines) or 'it gives no reason'}"
                 )
             return plan.read_bytes()
 

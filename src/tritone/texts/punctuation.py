@@ -1,4 +1,4 @@
-"""Capitals and punctuation of English by rules: pauses end sentences, first words tell questions.
+"""Capitals and punctuation of English by rules: pauses end sentences, first words mark questions.
 
 There is no model behind it: a pause in the middle of a sentence ends it, and a sentence that goes on without one does
 not end. Models that write punctuation themselves are better, and their texts stay as they are.

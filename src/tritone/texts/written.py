@@ -20,7 +20,7 @@ def row(words: str) -> list[str]:
 
 
 def matched(spoken: Sequence[str], text: str) -> list[Written]:
-    """Find which spoken words each word of a text stands for that was made of them by rules that do not tell.
+    """Find which spoken words each word of a text stands for that was made of them by rules that do not record it.
 
     Words that both have in common, in order, stand for each other. What lies between is one written word, whatever
     the number of its parts, since nothing says which part is which. Written words without a spoken one join the word

@@ -122,7 +122,7 @@ def test_states_come_back_with_the_next_request_of_a_sequence(served: Served) ->
     assert [each["sum"].tolist() for each in answers] == [[1.5, 10.5], [3.5, 20.5], [6.5, 30.5]]
     with closing(served.client.infer_sequence(iter(requests), "sums")) as broken:
         assert next(broken)["sum"].tolist() == [1.5, 10.5]
-    # which ended the sequence; the next one starts anew
+    # which ended the sequence; the next one starts a new one
     assert next(served.client.infer_sequence(requests[:1], "sums"))["sum"].tolist() == [1.5, 10.5]
     with pytest.raises(InputError, match=r"'sums' is for streams; use Client\.infer_sequence"):
         served.client.infer(requests, "sums")

@@ -373,7 +373,7 @@ def conformer_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"streaming": True}, r"does not tell whether its convolutions are causal.*wrong text"),
+        ({"streaming": True}, r"does not show whether its convolutions are causal.*wrong text"),
         ({"streaming": True, "causal": False}, r"cannot be streamed"),
         ({"chunk_size": 8}, r"add --streaming"),
         ({"head": "ctc"}, r"no CTC head"),
@@ -446,7 +446,7 @@ def test_the_command_exports_and_says_what_it_took_for_granted(conformer_files: 
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'b'}\n"
-    assert "note: nobody said whether the conformer's convolutions are causal" in result.stderr
+    assert "note: whether the conformer's convolutions are causal is not given" in result.stderr
     manifest = Bundle.open(tmp_path / "b").manifest
     assert manifest.transducer is not None
     assert manifest.transducer.start == (0, 0)
@@ -465,7 +465,7 @@ def test_the_command_writes_a_folder_for_sherpa_onnx_that_comes_back_with_the_sa
     result = run("icefall", *given, "--output", tmp_path / "m")
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'm'}\n"
-    assert "note: nobody said whether the conformer's convolutions are causal" in result.stderr
+    assert "note: whether the conformer's convolutions are causal is not given" in result.stderr
     assert run("sherpa-onnx", tmp_path / "m", "--output", tmp_path / "b").exit_code == 0
     bundle = Bundle.open(tmp_path / "b")
     model, inputs = load_model([conformer_files.checkpoint]), feed([9000, 5000])

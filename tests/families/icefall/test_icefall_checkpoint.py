@@ -174,7 +174,7 @@ def without(state: State, *names: str) -> State:
         ),
         (lambda s: s | {"decoder.conv.weight": torch.full((12, 1, 2), torch.nan)}, r"decoder\.conv\.weight holds NaN"),
         (lambda s: without(s, "joiner.encoder_proj.weight"), r"joiner\.encoder_proj\.weight is missing"),
-        (lambda s: without(s, "encoder.encoder_embed.out.weight"), r"out\.weight, which tells sizes, is missing"),
+        (lambda s: without(s, "encoder.encoder_embed.out.weight"), r"out\.weight, which shows sizes, is missing"),
         (lambda s: s | {"encoder.encoder.layers.9.norm_final.eps": torch.zeros(())}, r"missing .*layers\.2\."),
         (
             lambda s: s | {"joiner.output_linear.bias": torch.zeros(1).expand(11)},

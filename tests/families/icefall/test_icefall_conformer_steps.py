@@ -75,7 +75,7 @@ def test_a_step_with_all_of_the_past_and_no_future_is_the_chunked_pass_over_the_
     torch.testing.assert_close(torch.cat(found, dim=1), x[:, :24], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("causal", "said"), [(None, "does not tell whether"), (False, "cannot be streamed")])
+@pytest.mark.parametrize(("causal", "said"), [(None, "does not show whether"), (False, "cannot be streamed")])
 def test_only_a_model_that_is_known_to_be_causal_is_streamed(causal: bool | None, said: str) -> None:
     with pytest.raises(ExportError, match=said):
         make(causal).streaming(16, 64, 4)

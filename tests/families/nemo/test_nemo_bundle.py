@@ -13,13 +13,18 @@ import tritone
 from families.conftest import babble
 from families.nemo_models import LABELS, Exported, export_tdt, small_config, write_archive
 from nemo_reference import Reference
+from search.test_stateful_beam import oracle as plain_beam
 from shared import Shared
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, InputError
 from tritone.families.nemo.export import export_nemo
+from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
 from tritone.repository import ModelOptions, build_repository
 from tritone.runtime import open_graph
+from tritone.search.hypothesis import ids_of
+from tritone.search.options import SearchOptions
+from tritone.search.scoring.scorer import Scorer
 
 LENGTHS = (9000, 16000, 319, 12345)
 
@@ -64,14 +69,63 @@ def test_the_exported_model_writes_the_references_tokens(tdt: Exported) -> None:
     assert sum(len(result.tokens) for result in found) > 5
 
 
-def test_a_model_says_no_to_beams_where_it_is_built_and_where_it_is_asked(tdt: Exported, tmp_path: Path) -> None:
-    told = "whose predictor has a state .* searched with greedy alone, not with modified-beam"
+def test_a_model_says_no_to_fast_beam_where_it_is_built_and_where_it_is_asked(tdt: Exported, tmp_path: Path) -> None:
+    told = "whose predictor has a state .* take modified-beam"
     with pytest.raises(BundleError, match=f"a TDT model {told}"):
-        build_repository([Bundle.open(tdt.bundle).path], tmp_path / "r", options=ModelOptions(search="modified-beam"))
+        build_repository([Bundle.open(tdt.bundle).path], tmp_path / "r", options=ModelOptions(search="fast-beam"))
     with pytest.raises(BundleError, match=told):
-        tritone.load(tdt.bundle, search="modified-beam").transcribe([babble(9000)])
+        tritone.load(tdt.bundle, search="fast-beam").transcribe([babble(9000)])
     with pytest.raises(InputError, match=told):
-        tritone.load(tdt.bundle).transcribe([babble(9000)], search={"search": "modified-beam"})
+        tritone.load(tdt.bundle).transcribe([babble(9000)], search={"search": "fast-beam"})
+
+
+def test_a_beam_over_the_exported_graphs_finds_what_the_plain_search_finds_whole_and_in_steps(tdt: Exported) -> None:
+    bundle = Bundle.open(tdt.bundle)
+    network = GraphNetwork(bundle)
+    searching = TransducerSearching(bundle, network)
+    frames = np.random.default_rng(0).normal(size=(3, 9, 64)).astype(np.float32)
+    lengths = np.array([9, 4, 7])
+    ways = [
+        SearchOptions(mode="modified-beam", beam=4, nbest=4, blank_penalty=3.0),
+        SearchOptions(mode="modified-beam", beam=1, hotwords=(("hello world", 4.0),)),
+        SearchOptions(mode="modified-beam", beam=3, nbest=3, temperature=2.0),
+    ]
+    ways = [searching.check(way) for way in ways]
+    found = searching.search({"encoder_out": frames, "num_frames": lengths}, ways)
+    hot = Scorer.build(bundle.vocabulary.spellings, lm=None, lm_weight=0, word_bonus=0, hotwords=ways[1].hotwords)
+    for row, (hypotheses, way, scorer) in enumerate(zip(found, ways, [None, hot, None], strict=True)):
+        expected = plain_beam(
+            network, frames[row, : lengths[row]], way.beam, scorer, way.blank_penalty, way.temperature
+        )
+        assert {tuple(ids_of(each.tokens)): pytest.approx(each.log_prob, abs=1e-3) for each in hypotheses} == {
+            tokens: log_prob for tokens, (log_prob, _) in expected.items()
+        }
+    started = [searching.start(way) for way in ways]
+    said: list[list[int]] = [[] for _ in ways]
+    for at in range(0, 9, 2):
+        step = {"encoder_out": frames[:, at : at + 2], "num_frames": np.clip(lengths - at, 0, 2)}
+        for row, news in enumerate(searching.advance(started, step)):
+            said[row] += ids_of(news.tokens)
+    for row, hypotheses in enumerate(searching.finish(started)):
+        assert [list(each.tokens) for each in hypotheses] == [list(each.tokens) for each in found[row]]
+        assert ids_of(hypotheses[0].tokens)[: len(said[row])] == said[row]
+    assert sum(map(len, said)) > 0
+
+
+def test_requests_with_and_without_a_beam_share_a_batch_and_hotwords_change_their_own_text(tdt: Exported) -> None:
+    model = tritone.load(tdt.bundle)
+    waveforms = [babble(length, seed=length) for length in (16000, 12345)]
+    (plain, other) = model.transcribe(waveforms)
+    searched = model.transcribe(waveforms, search={"search": "modified-beam", "beam": 1})
+    narrow = model.transcribe(waveforms, search={"max_symbols": 1})
+    assert [each.text for each in searched] == [each.text for each in narrow]
+    beam = {"search": "modified-beam", "beam": 4, "nbest": 4}
+    (usual,) = model.transcribe(waveforms[:1], search=beam)
+    (hot,) = model.transcribe(waveforms[:1], search={**beam, "hotwords": "hello:20"})
+    assert "hello" in hot.text
+    assert "hello" not in usual.text
+    assert len(usual.alternatives) > 1
+    assert (plain.text, other.text) == tuple(each.text for each in model.transcribe(waveforms))
 
 
 def test_more_symbols_and_a_penalty_are_options_of_requests(tdt: Exported) -> None:

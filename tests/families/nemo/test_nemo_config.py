@@ -45,6 +45,19 @@ def changed(kind: str, path: str, value: Any) -> dict[str, Any]:
         ("ctc", "encoder.feat_in", 80, "encoder.feat_in is 80, but preprocessor.features are 20"),
         ("ctc", "encoder.n_layers", 10**7, "n_layers is 10000000, expected 1 to 1000"),
         ("ctc", "encoder.twisted", True, "encoder: unknown twisted"),
+        (
+            "ctc",
+            "encoder.att_chunk_context_size",
+            [[70], [1], [0]],
+            "is of models with att_context_style chunked_limited_w",
+        ),
+        ("ctc", "encoder.conv_context_style", "dcc2", "conv_context_style is 'dcc2'; upstream knows regular, dcc"),
+        (
+            "ctc",
+            "encoder.att_context_style",
+            "chunked",
+            "upstream knows regular, chunked_limited, chunked_limited_with_rc",
+        ),
         ("ctc", "encoder.d_model", "${model.d}", "d_model is .*, expected a whole number"),
         ("ctc", "preprocessor.frame_splicing", 3, "frame_splicing is 3"),
         ("ctc", "preprocessor.mag_power", 1.0, "mag_power is 1.0"),
@@ -82,6 +95,27 @@ def test_a_config_is_read() -> None:
     hybrid = parse_config(small_config("hybrid"))
     assert hybrid.ctc
     assert hybrid.hybrid
+
+
+def test_models_trained_for_buffers_too_see_all_of_an_utterance() -> None:
+    """As NeMo's forward does by itself: `set_default_att_context_size` alone gives these models chunks."""
+    given = {
+        "att_context_style": "chunked_limited_with_rc",
+        "att_context_size": [70, 2],
+        "att_chunk_context_size": [[70], [1, 2, 7, 13], [0, 1, 2, 3, 4, 7, 13]],
+        "conv_context_style": "dcc",
+        "conv_context_size": None,
+    }
+    assert parse_config(small_config("rnnt", **given)) == parse_config(small_config("rnnt", att_context_size=[-1, -1]))
+
+
+def test_all_contexts_are_read_and_the_first_is_that_of_utterances() -> None:
+    given = {"att_context_style": "chunked_limited", "att_context_size": [[6, 2], [6, 0]]}
+    encoder = parse_config(small_config("ctc", **given)).encoder
+    assert (encoder.contexts, encoder.context) == (((6, 2), (6, 0)), (6, 2))
+    given["att_context_size"] = [[6, 2], [5, 2]]
+    with pytest.raises(ExportError, match=r"att_context_size \[5, 2\]: the past .* multiple of the chunk"):
+        parse_config(small_config("ctc", **given))
 
 
 def archive(folder: Path, content: dict[str, Any], state: dict[str, Any], **files: bytes) -> Path:

@@ -120,7 +120,7 @@ def bench(
             what, name = (model, None) if url is None else (None, model)
             if what is not None:
                 bundle = options.bundle_for(what, exporting, built)
-                screen.say(f"serving {what} ...")
+                screen.notify(f"serving {what} ...")
                 mode: Literal["streaming", "offline"] = "streaming" if load.streaming else "offline"
                 served = stack.enter_context(serve_bundle(bundle, built, mode=mode))
                 url, protocol, key = served.url(protocol), None, served.key
@@ -144,16 +144,16 @@ def bench(
             if ramp:
                 assert limit is not None
                 first = plan.series()[0][0]
-                screen.say(f"a search from {first} up to {most}, {ramp_duration(one, int(first.load), most)}")
+                screen.notify(f"a search from {first} up to {most}, {ramp_duration(one, int(first.load), most)}")
                 run, _ = run_ramp(first, most, limit, measure, screen, header)
             else:
-                screen.say(f"{len(plan)} point{'s' if len(plan) > 1 else ''}, {one * len(plan)}")
+                screen.notify(f"{len(plan)} point{'s' if len(plan) > 1 else ''}, {one * len(plan)}")
                 run = run_plan(plan, measure, screen, header, limit=limit)
         # Before the server is stopped: that may take a while, in which an impatient Ctrl-C would lose the report.
         show(tables_of(run.report))
         outputs.write(run.report)
         if isinstance(run.ended_by, KeyboardInterrupt):
-            screen.say(run.report.notes[-1])
+            screen.notify(run.report.notes[-1])
             raise typer.Exit(INTERRUPTED)
         problems = complaints(run.report, limits.wer)
         fail([str(run.ended_by), *problems] if run.ended_by else problems)

@@ -39,7 +39,7 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """A line that stays."""
         self._console.print(Text(visible(text)), soft_wrap=True)
 
@@ -49,7 +49,7 @@ class Screen:
         if self._console.is_terminal:
             self._change(f"{self._point}: warming up")
         else:
-            self.say(f"{self._point} ...")
+            self.notify(f"{self._point} ...")
 
     def window(self, tick: Tick) -> None:
         """A window of the point under way ended."""
@@ -63,12 +63,12 @@ class Screen:
 
     def measured(self, measurement: Measurement) -> None:
         self._change("")
-        self.say(f"{self._point}: {figures(measurement)}")
+        self.notify(f"{self._point}: {figures(measurement)}")
         for note in measurement.notes:
-            self.say(f"    {note}")
+            self.notify(f"    {note}")
 
     def note(self, text: str) -> None:
-        self.say(text)
+        self.notify(text)
 
     def _change(self, text: str) -> None:
         if self._console.is_terminal:

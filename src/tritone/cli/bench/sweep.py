@@ -136,8 +136,8 @@ def sweep(
         with screen:
             progress = _Progress(screen, grid, known, lambda found: outputs.keep(report_of(found)))
             left = len(grid.settings()) - len(known)
-            screen.say(words)
-            screen.say(f"{left} settings, {question.duration * left}")
+            screen.notify(words)
+            screen.notify(f"{left} settings, {question.duration * left}")
             found = run_sweep(
                 grid,
                 lambda setting: question.measure(setting, screen, screen.window),
@@ -150,7 +150,7 @@ def sweep(
     if command := question.build_command(found):
         typer.echo(command)
     if not found.complete:
-        screen.say(report_of(found).notes[-1])
+        screen.notify(report_of(found).notes[-1])
         raise typer.Exit(INTERRUPTED)
     if found.winner is None:
         fail(["no setting kept the limit" if limit else "no setting could be measured without failures"])
@@ -166,16 +166,16 @@ class _Progress:
         self._keep = keep
 
     def trying(self, setting: Setting, index: int, total: int) -> None:
-        self._screen.say(f"setting {index} of {total}: {setting.words(self._grid.axes)}")
+        self._screen.notify(f"setting {index} of {total}: {setting.words(self._grid.axes)}")
 
     def tried(self, trial: Trial) -> None:
         if trial.error:
-            self._screen.say(f"  failed: {trial.error}")
+            self._screen.notify(f"  failed: {trial.error}")
         else:
             for each in trial.bests:
-                self._screen.say(f"  best: {figures(each)}")
+                self._screen.notify(f"  best: {figures(each)}")
             if not trial.bests:
-                self._screen.say("  nothing kept the limit")
+                self._screen.notify("  nothing kept the limit")
         self._trials.append(trial)
         self._keep(Sweep(grid=self._grid, trials=self._trials, complete=False))
 

@@ -81,7 +81,15 @@ def jasper(values: Values) -> None:
 
 @app.command()
 @with_options(NemoOptions)
-def nemo(values: Values, archive: Annotated[Path, typer.Argument(metavar="FILE.nemo", help="NeMo's archive.")]) -> None:
+def nemo(
+    values: Values,
+    archive: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.nemo|FOLDER", help="NeMo's archive, or a folder of transformers (Parakeet, Nemotron)."
+        ),
+    ],
+) -> None:
     """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
     export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
 

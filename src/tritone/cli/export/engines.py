@@ -47,7 +47,7 @@ class RuntimePlan:
 
 
 def plan_runtimes(runtimes: Sequence[str], precisions: Sequence[str]) -> RuntimePlan:
-    """Split TensorRT from what a family exports for; what is missing for it is told before anything is exported.
+    """Split TensorRT from what a family exports for; what is missing for it is reported before anything is exported.
 
     Raises:
         ValueError: no engine can be in any of the precisions, or a runtime is given twice.

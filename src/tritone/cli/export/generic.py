@@ -111,7 +111,7 @@ def onnx(
 def _target(output: Path | None, dry_run: bool) -> Path | None:
     """Where to write; None writes nothing."""
     if output is None and not dry_run:
-        raise typer.BadParameter("say where to write the bundle (--output DIR), or only look (--dry-run)")
+        raise typer.BadParameter("name where to write the bundle (--output DIR), or only look (--dry-run)")
     return None if dry_run else output
 
 

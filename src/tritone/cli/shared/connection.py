@@ -78,7 +78,7 @@ class Connection:
         Raises:
             ValueError: it is no address of a server, or a file cannot be used.
         """
-        # gRPC writes lines of its own to stderr about connections whose errors we tell.
+        # gRPC writes lines of its own to stderr about connections whose errors we report.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from tritone.client import Client, Endpoint
 

@@ -48,6 +48,7 @@ class Documents:
         """Where results go without `output`; None is stdout."""
         self.format = format
         self.names = list(ids) or names_of(paths)
+        self._paths = paths
         self._file = None if output is None else local(output)
         self._folder: Path | None = None
         self._open: TextIO | None = None
@@ -76,9 +77,15 @@ class Documents:
         """Whether each recording has a file of its own."""
         return self._folder is not None
 
-    def text(self, index: int, document: "Document") -> str:
-        """The document of a recording as text; raises `InputError` if the format cannot hold it."""
-        return write(self.format, document, recording=self.names[index])
+    def text(self, index: int, document: "Document", *, named: bool = False) -> str:
+        """The document of a recording as text; raises `InputError` if the format cannot hold it.
+
+        `named`: have the recording's path before each line, in the format "text" where one file is for all.
+        """
+        text = write(self.format, document, recording=self.names[index])
+        if not named or self.format != "text" or self.one_each:
+            return text
+        return "".join(f"{self._paths[index]}\t{line}" for line in text.splitlines(keepends=True))
 
     def put(self, index: int, text: str) -> None:
         """Write a recording's document, of which `text` made the text."""

@@ -18,7 +18,7 @@ from tritone.evaluate.score import Op, Pair, UtteranceScore
 from tritone.report.table import visible
 
 WIDTH_OF_A_FILE = 160  # columns, where no terminal says how many it has
-SAY_EVERY_S = 30.0  # how often progress is told where no bar can be drawn
+REPORT_EVERY_S = 30.0  # how often progress is reported where no bar can be drawn
 NO_UNIT = "*"  # fills the side that has no word, as sclite does
 STYLES: dict[Op, str] = {"hit": "", "substitution": "yellow", "deletion": "red", "insertion": "blue"}
 
@@ -32,7 +32,7 @@ class EvaluationPrinter:
         # A narrow pipe would break tables apart.
         self._output = terminal if terminal.is_terminal else Console(width=WIDTH_OF_A_FILE)
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """A remark, on stderr."""
         self._screen.print(Text(visible(sentence)), soft_wrap=True)
 
@@ -82,14 +82,14 @@ class EvaluationPrinter:
     def _lines(self, name: str) -> Callable[[Status], None]:
         shown_at = time.monotonic()
 
-        def tell(status: Status) -> None:
+        def report(status: Status) -> None:
             nonlocal shown_at
             now = time.monotonic()
-            if status.done == status.total or now - shown_at >= SAY_EVERY_S:
+            if status.done == status.total or now - shown_at >= REPORT_EVERY_S:
                 shown_at = now
-                self.say(f"{name}: {status.done} of {status.total} {_figures_so_far(status)}")
+                self.notify(f"{name}: {status.done} of {status.total} {_figures_so_far(status)}")
 
-        return tell
+        return report
 
 
 def aligned(score: UtteranceScore, width: int) -> Iterator[Text]:

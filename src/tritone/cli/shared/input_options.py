@@ -1,4 +1,4 @@
-"""How commands are told of inputs for a graph: files, and how to read them."""
+"""How commands are given inputs for a graph: files, and how to read them."""
 
 from collections.abc import Sequence
 from pathlib import Path

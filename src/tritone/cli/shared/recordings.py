@@ -1,4 +1,4 @@
-"""How commands are told of recordings: files, folders, and lists of them."""
+"""How commands are given recordings: files, folders, and lists of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,7 +110,7 @@ def named(
     doing: str = "transcribe",
     need_audio: bool = True,
 ) -> tuple[list[str], list[str]]:
-    """The paths of all recordings that a command is told of, and what lists call them; files have no such names.
+    """The paths of all recordings that a command is given, and what lists call them; files have no such names.
 
     Files are taken as they were written, so that messages are in those words.
 

@@ -88,14 +88,14 @@ def _renamed(words: Iterator[str], old_names: Mapping[str, str | Callable[[str],
             yield word
         elif isinstance(new, str):
             if name not in warned:
-                _say(name, new)
+                _warn(name, new)
             warned.add(name)
             yield f"{new}{equals}{value}"
         else:
             found = new(value if equals else next(words, ""))
-            _say(name, " ".join(found))
+            _warn(name, " ".join(found))
             yield from found
 
 
-def _say(old: str, new: str) -> None:
+def _warn(old: str, new: str) -> None:
     typer.echo(f"tritone: {old} is {new} now; the old name goes with {ENDS_WITH}", err=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeakerLabels:
-    """Whether words get speakers, and how these are told apart; None is not given."""
+    """Whether words get speakers, and how these are distinguished; None is not given."""
 
     speakers: Annotated[
         bool, typer.Option("--speakers", help="Say who speaks: a line for each turn, words with their speakers.")

@@ -1,4 +1,4 @@
-"""How commands for people's voices are told who embeds: a running server, or a model in this process."""
+"""How commands for people's voices are given the embedding model: a running server, or a model in this process."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ Store = Annotated[Path, typer.Option(metavar="DIR", help="The folder of enrolled
 
 @dataclass(frozen=True)
 class Limit:
-    """The cosine above which two voices count as one, and who says so."""
+    """The cosine above which two voices count as one, and where it comes from."""
 
     cosine: float
     source: str
@@ -129,13 +129,13 @@ def with_store(model: VoiceModel, store: Path | None) -> "Iterator[tuple[OpenMod
     """A model, and the voices that are enrolled in a store, by name; none without a store.
 
     Raises:
-        typer.BadParameter: as of `VoiceModel.embed`, or nobody says from which cosine a voice is an enrolled one.
+        typer.BadParameter: as of `VoiceModel.embed`, or no cosine is given from which a voice is an enrolled one.
         TritoneError: the model or the store cannot be used.
     """
     from tritone.speakers.store import SpeakerStore
 
     if store is not None:
-        SpeakerStore(store).read()  # what is wrong with it is said before a model is loaded
+        SpeakerStore(store).read()  # what is wrong with it is reported before a model is loaded
     with model.open() as opened:
         voices: dict[str, Floats] = {}
         if store is not None:

@@ -37,8 +37,8 @@ def find_tiny_en() -> TinyEn:
     return TinyEn(folder)
 
 
-def tiny_en_bundle(folder: Path, say: Callable[[str], None]) -> Path:
+def tiny_en_bundle(folder: Path, notify: Callable[[str], None]) -> Path:
     """The float32 bundle of a model's folder, exported once and kept in the user's cache; errors as of `prepare`."""
     from tritone.prepare import prepare
 
-    return prepare(folder, precision="fp32", name=NAME, say=say).path
+    return prepare(folder, precision="fp32", name=NAME, notify=notify).path

@@ -40,7 +40,7 @@ def prepared(what: str, exporting: Exporting, *, device: str | None, precision: 
     from tritone.prepare import prepare
 
     use_cache(exporting.cache)
-    return prepare(what, device=device or "cpu", precision=precision, trust=bool(exporting.trust), say=say)
+    return prepare(what, device=device or "cpu", precision=precision, trust=bool(exporting.trust), notify=notify)
 
 
 def bundle_of(what: str, exporting: Exporting, *, device: str | None, precision: str | None) -> str:
@@ -55,5 +55,5 @@ def use_cache(folder: Path | None) -> None:
         os.environ[CACHE] = str(folder.absolute())
 
 
-def say(line: Any) -> None:
+def notify(line: Any) -> None:
     typer.echo(f"tritone: {line}", err=True)

@@ -84,7 +84,7 @@ def check_precision(first: str, second: str, inputs: InputFiles | None, limits: 
 
     Args:
         first, second: `PATH[,key=value...]`, see `open_side`; `first` is taken for the truth.
-        inputs: None makes inputs from the shapes, which tell little about precision.
+        inputs: None makes inputs from the shapes, which show little about precision.
 
     Raises:
         BundleError: a graph cannot be opened.

@@ -132,7 +132,7 @@ class _Sums:
         alike = (expected == found) | (np.isnan(expected) & np.isnan(found))
         known = np.isfinite(expected) | ~alike
         wide = (np.where(known, expected, 0.0), np.where(known, found, 0.0))
-        with np.errstate(invalid="ignore"):  # of infinities; the result is NaN, which is what is told
+        with np.errstate(invalid="ignore"):  # of infinities; the result is NaN, which is what is reported
             change = np.abs(wide[1] - wide[0])
             change = np.where(np.isfinite(change), change, np.nan)
             self.largest = float(np.maximum(self.largest, change.max()))

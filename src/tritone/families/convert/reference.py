@@ -39,5 +39,5 @@ class ReferenceGraph:
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs."""
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of numbers beyond float16, which the result tells
+            warnings.simplefilter("ignore")  # of numbers beyond float16, which the result shows
             return list(self._evaluator.run(list(outputs), dict(inputs)))

@@ -1,4 +1,4 @@
-"""What a network's part must say of itself to be exported: shared code traces, stores, checks and measures it by that.
+"""What a network's part must know of itself to be exported: shared code traces, stores, checks and measures it by that.
 
 ExportableGraph  ->  example inputs, names, axes (for tracing), runs (for comparing what was exported with it)
 """
@@ -76,7 +76,7 @@ class ExportableGraph(nn.Module, ABC):
         """What an exported graph is tried with: the same at every export, and all that may go wrong in it."""
 
     def hearing(self, waveform: Waveform) -> Run | None:
-        """A run of a recording, None if it is too short; asked only of graphs that hear."""
+        """A run of a recording, None if it is too short; asked only of graphs that take waveforms."""
         raise NotImplementedError
 
     def evenly(self) -> "ExportableGraph | None":
@@ -121,7 +121,7 @@ class UtteranceGraph(ExportableGraph):
 
     @abstractmethod
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        """What the network says of features (batch, frames, bins) of waveforms of so many samples (batch,) int64.
+        """What the network makes of features (batch, frames, bins) of waveforms of so many samples (batch,) int64.
 
         Frames at or beyond a row's own may be anything.
         """
@@ -164,7 +164,7 @@ Graphs: TypeAlias = Mapping[Role, ExportableGraph]
 
 
 @torch.no_grad()
-def said(graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
+def network_outputs(graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
     """Run a network; yields the compared outputs and the counts of each step."""
     states = dict(run.states)
     for step in run.steps:
@@ -173,7 +173,7 @@ def said(graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
         yield {name: results[name].numpy() for name in _looked_at(graph)}
 
 
-def said_by(opened: Graph, graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
+def graph_outputs(opened: Graph, graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
     """Run what a network was exported to; yields the same."""
     states = {name: value.numpy() for name, value in run.states.items()}
     looked_at = _looked_at(graph)
@@ -195,7 +195,7 @@ def follow(graph: ExportableGraph, opened: Graph, run: Run) -> Iterator[tuple[Ar
     Yields:
         For each step, the compared outputs and the counts, of the network and of the opened graph.
     """
-    return zip(said(graph, run), said_by(opened, graph, run), strict=True)
+    return zip(network_outputs(graph, run), graph_outputs(opened, graph, run), strict=True)
 
 
 def valid_rows(arrays: Arrays, output: str, counted: str | None) -> list[npt.NDArray[np.float32]]:

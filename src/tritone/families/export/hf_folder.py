@@ -8,6 +8,7 @@ All of it is untrusted: no code in it runs, sizes are limited, and an index cann
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -15,11 +16,29 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint
-from tritone.families.export.json_files import read_json
+from tritone.families.export.json_files import read_json, read_json_if_there
 
 CONFIG = "config.json"
+PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that is there is read, as upstream does
 SAFE = ".safetensors"
+
+
+def read_extractor(folder: Path) -> tuple[dict[str, Any], Path]:
+    """The settings of a folder's feature extractor, and the file that has them.
+
+    Raises:
+        ExportError: there are none, or the file is damaged.
+    """
+    within = read_json_if_there(folder / PROCESSOR).get("feature_extractor")
+    if isinstance(within, dict):
+        return within, folder / PROCESSOR
+    if not (folder / PREPROCESSOR).is_file():
+        raise ExportError(
+            f"{folder} has neither {PREPROCESSOR} nor a feature extractor in {PROCESSOR}, which say what is made of "
+            "audio; save the model's processor into the folder, with its save_pretrained"
+        )
+    return read_json(folder / PREPROCESSOR), folder / PREPROCESSOR
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -102,7 +102,7 @@ class Networks:
         return opened
 
     def reference(self, role: Role) -> Reference:
-        """What a network says in exact numbers, computed when it is first asked for."""
+        """The outputs of a network in exact numbers, computed when it is first asked for."""
         if role not in self._references:
             self._references[role] = Reference(self._model.graphs[role])
         return self._references[role]

@@ -1,6 +1,6 @@
 """How far an exported graph may be from its network: a few times as far as the precision itself is from exact numbers.
 
-    network, trials of speech  ->  what it says in float64         exact
+    network, trials of speech  ->  its outputs in float64         exact
     network in a precision     ->  its distance from that          noise
     graph in that precision    ->  its distance from that          must be noise, too
 
@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
-from tritone.families.export.exportable import Arrays, ExportableGraph, said, said_by, valid_rows
+from tritone.families.export.exportable import Arrays, ExportableGraph, graph_outputs, network_outputs, valid_rows
 from tritone.runtime import Graph
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -68,7 +68,7 @@ class Distance:
 
     `shares`: by output, the root mean square of the difference over that of the output. `largest`: the largest single
     difference of all outputs, in their units, or in the size of a row if the graph is `relative`. Not a number if it
-    says something that is none.
+    gives something that is none.
     """
 
     shares: Mapping[str, float]
@@ -82,13 +82,13 @@ class Reference:
         self.graph = graph
         self._runs = list(graph.trials())
         with InFloat64():
-            self._exact = [list(said(graph, run)) for run in self._runs]
+            self._exact = [list(network_outputs(graph, run)) for run in self._runs]
         self._noise: dict[Precision, Distance] = {}
 
     def noise(self, precision: Precision, network: ExportableGraph) -> Distance:
         """How far the network is when it computes in a precision; it is asked once for each."""
         if precision not in self._noise:
-            answers = (said(network, run) for run in self._runs)
+            answers = (network_outputs(network, run) for run in self._runs)
             self._noise[precision] = self._distance(zip(self._exact, answers, strict=True), precision)
         return self._noise[precision]
 
@@ -99,7 +99,7 @@ class Reference:
             ExportError: it counts other frames than the network.
         """
         fitting = [
-            (exact, said_by(opened, self.graph, run))
+            (exact, graph_outputs(opened, self.graph, run))
             for run, exact in zip(self._runs, self._exact, strict=True)
             if not any(opened.inputs[each].shape[0] == 1 < len(value) for each, value in run.steps[0].items())
         ]

@@ -1,4 +1,4 @@
-"""What every export tells in the end: where a bundle came from, and how well its graphs follow the network."""
+"""What every export reports in the end: where a bundle came from, and how well its graphs follow the network."""
 
 import hashlib
 import platform

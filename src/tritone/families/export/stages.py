@@ -53,13 +53,13 @@ class FeaturesStage(ExportableGraph):
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor]:
         # Not every front end looks at the counts, and a trace drops an input that nobody looks at.
         places = torch.arange(waveform.shape[1], device=waveform.device)
-        heard = waveform.masked_fill(places >= num_samples.unsqueeze(1), 0.0)
-        features, _ = self.front_end(heard, num_samples)
+        masked = waveform.masked_fill(places >= num_samples.unsqueeze(1), 0.0)
+        features, _ = self.front_end(masked, num_samples)
         return (features,)
 
 
 class AcousticStage(ExportableGraph):
-    """Features to what the encoder says; `num_samples` are of the waveforms, and the graph counts frames from it."""
+    """Features to what the encoder returns; `num_samples` are of the waveforms, and the graph counts frames from it."""
 
     def __init__(self, offline: UtteranceGraph) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AcousticStage(ExportableGraph):
         return {"features": {0: "batch", 1: "frames"}, "num_samples": {0: "batch"}}
 
     def example(self) -> dict[str, Tensor]:
-        return self._heard(self._offline[0].example())
+        return self._with_features(self._offline[0].example())
 
     def trials(self) -> Iterator[Run]:
         for run in self._offline[0].trials():
@@ -100,10 +100,10 @@ class AcousticStage(ExportableGraph):
         return self.network.acoustic(features, num_samples)
 
     def _after_features(self, run: Run) -> Run:
-        return replace(run, steps=[self._heard(step) for step in run.steps])  # type: ignore[arg-type]
+        return replace(run, steps=[self._with_features(step) for step in run.steps])  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def _heard(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _with_features(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         features, _ = self._offline[0].front_end(inputs["waveform"], inputs["num_samples"])
         return {"features": features, "num_samples": inputs["num_samples"]}
 

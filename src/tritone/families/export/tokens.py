@@ -1,5 +1,6 @@
 """Tokens of checkpoints as the table of a bundle: lists of characters, and sentencepiece models."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,22 +8,23 @@ from tritone.bundle.vocabulary import SPACE
 from tritone.errors import ExportError, MissingDependencyError
 
 BLANK = "<blank>"  # of models whose last class is the blank, which has no label
+SHOWN = 5  # tokens in one message
 MAX_MODEL_BYTES = 64 * 2**20
 
 
 def tokens_of(labels: Sequence[str]) -> list[str]:
-    """The table of a model with these characters and a blank after them.
+    """The table of a model with these tokens and a blank after them; a space is written as `SPACE`.
 
     Raises:
-        ExportError: a label cannot stand in it, or is there twice.
+        ExportError: a token cannot stand in it, or is there twice.
     """
     tokens = [SPACE if label == " " else label for label in labels]
-    bad = [label for label in tokens if any(character.isspace() for character in label)]
-    twice = sorted({label for label in tokens if tokens.count(label) > 1})
+    bad = [label for label in tokens if not label or any(character.isspace() for character in label)]
+    twice = sorted(label for label, count in Counter(tokens).items() if count > 1)
     if bad or twice or BLANK in tokens:
         raise ExportError(
-            f"labels: {bad or twice or [BLANK]} cannot be told apart or written; expected characters, each once, and a "
-            "space as ' '"
+            f"labels: {(bad or twice or [BLANK])[:SHOWN]} cannot be told apart or written; expected each once, and no "
+            "space in any but ' '"
         )
     return [*tokens, BLANK]
 

@@ -73,7 +73,7 @@ def _quiet() -> Iterator[None]:
 
 def _traced(module: nn.Module, trials: Sequence[tuple[Tensor, ...]], name: str) -> Any:
     """Trace on the first inputs, and once more on the second to see whether anything of them went into the script."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         script, other = (
             torch.jit.freeze(torch.jit.trace(module, trial, check_trace=False), optimize_numerics=False)
@@ -82,7 +82,7 @@ def _traced(module: nn.Module, trials: Sequence[tuple[Tensor, ...]], name: str) 
     (code, held), (other_code, other_held) = (each.code_with_constants for each in (script, other))
     ours, others = held.const_mapping, other_held.const_mapping
     if code != other_code or ours.keys() != others.keys() or not all(_same(ours[key], others[key]) for key in ours):
-        hints = [each for each in told if issubclass(each.category, torch.jit.TracerWarning)]
+        hints = [each for each in caught if issubclass(each.category, torch.jit.TracerWarning)]
         where = "; ".join(f"{each.filename}:{each.lineno}: {str(each.message).strip()}" for each in hints[:3])
         raise ExportError(f"{name} would hold for inputs of one size, or of certain values, alone. {where}".strip())
     return script
@@ -135,10 +135,10 @@ def _check(module: nn.Module, script: Any, name: str, trials: Sequence[tuple[Ten
         results.append(_as_tuple(module(*trial)))
         try:
             with torch.jit.optimized_execution(False):  # which takes longer than it saves in one call
-                said = _as_tuple(script(*trial))
+                scripted = _as_tuple(script(*trial))
         except RuntimeError as error:
             raise ExportError(f"{name} cannot take inputs of {sizes}: {str(error)[-300:]}") from error
-        for expected, found in zip(results[-1], said, strict=True):
+        for expected, found in zip(results[-1], scripted, strict=True):
             if expected.shape != found.shape or expected.dtype != found.dtype or not _close(expected, found, tolerance):
                 raise ExportError(
                     f"{name} does not say what the network says for inputs of {sizes}: tracing took a size or a value "

@@ -190,14 +190,14 @@ def export_onnx(
         rename: new names of inputs and outputs.
         opset: to convert the graph to.
         serving: how the model is served unless its repository is built otherwise.
-        propose_only: told the proposal before anything is written.
+        propose_only: called with the proposal before anything is written.
 
     Raises:
         ExportError: the graph or an option cannot be used; nothing is written then.
         BundleError: the output is in the way.
     """
     source = read_onnx(model)
-    _ = source.facts  # what cannot be served is told before anything is converted
+    _ = source.facts  # what cannot be served is reported before anything is converted
     with tempfile.TemporaryDirectory(prefix="tritone-onnx-") as folder:
         source = _changed(source, Path(folder), rename or {}, opset)
         graph = _opened(source.path)

@@ -1,4 +1,4 @@
-"""What is proposed of a graph before a bundle is made of it: names, types, dims, batch axis; or what a user says.
+"""What is proposed of a graph before a bundle is made of it: names, types, dims, batch axis; or what a user gives.
 
     GraphFacts (what the file declares), TensorOptions  ->  Proposal  ->  table, manifest part `generic`
 
@@ -63,7 +63,7 @@ class GraphFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorOptions:
-    """What a user says about the tensors of a graph; texts as of the commands.
+    """What a user gives about the tensors of a graph; texts as of the commands.
 
     `dims`: NAME=SIZE,SIZE without the batch axis, -1 for any size. `reshape`: NAME=SIZE,SIZE, what clients see in place
     of the graph's own shape, without the batch axis. `layout`: [NAME=]nhwc or nchw. `labels`: [OUTPUT=]FILE.
@@ -104,8 +104,8 @@ class Proposal:
             more = [f"{out.num_classes} labels" if out.labels else "", _graphs(out)]
             cells.append(("output", out.name, out.type, _sizes(out.dims), ", ".join(filter(None, more))))
         for state in generic.states:
-            told = f"next value: {state.output}, first {state.initial:g}"
-            cells.append(("state", state.input, state.type, _sizes(state.dims), told))
+            initial = f"next value: {state.output}, first {state.initial:g}"
+            cells.append(("state", state.input, state.type, _sizes(state.dims), initial))
         for control in generic.controls:
             cells.append(("control", control.input, control.type, "1", control.kind))
         widths = [max(len(row[column]) for row in cells) for column in range(4)]
@@ -169,7 +169,7 @@ def propose(
             controls=controls,
         )
     except ValidationError as error:
-        raise ExportError(_told(error)) from error
+        raise ExportError(_fault(error)) from error
     _check_labels(generic, {files[path]: path for path in files})
     return Proposal(
         name=name or (facts.name if output is None else Path(output).resolve().name),
@@ -320,8 +320,8 @@ def _batch_axis(facts: GraphFacts, options: TensorOptions, trial: _Trial) -> tup
     vectors = any(len(each.shape or ()) < 2 for each in facts.inputs)
     named = all(BATCH_AXIS.match(str(name)) for name in first) if first else not vectors
     if len(first) > 1 or (vectors and not named) or (independent is None and not named):
-        told = ", ".join(sorted(map(str, first))) or "of vectors"
-        return False, f"the first axis ({told}) was not taken for a batch axis; --max-batch-size N makes it one"
+        axes = ", ".join(sorted(map(str, first))) or "of vectors"
+        return False, f"the first axis ({axes}) was not taken for a batch axis; --max-batch-size N makes it one"
     return True, ""
 
 
@@ -407,7 +407,7 @@ def _states(facts: GraphFacts, options: TensorOptions, batched: bool) -> tuple[S
                 SequenceState(input=name, output=output, type=inputs[name].type, dims=dims or (1,), initial=number)
             )
         except ValidationError as error:
-            raise ExportError(_told(error)) from error
+            raise ExportError(_fault(error)) from error
         except ValueError:
             raise ExportError(f"--state {name}={text}: {value!r} is no number to start with") from None
     return tuple(states)
@@ -422,7 +422,7 @@ def _controls(facts: GraphFacts, options: TensorOptions) -> tuple[SequenceContro
         try:
             controls.append(SequenceControl(input=name, kind=kind.lower(), type=inputs[name].type))  # type: ignore[arg-type]
         except ValidationError as error:
-            raise ExportError(f"--control {text}: {_told(error)}") from error
+            raise ExportError(f"--control {text}: {_fault(error)}") from error
     return tuple(controls)
 
 
@@ -495,7 +495,7 @@ def _shape_text(shape: Sequence[Axis]) -> str:
     return ", ".join("?" if axis is None else str(axis) for axis in shape)
 
 
-def _told(error: ValidationError) -> str:
+def _fault(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")

@@ -2,7 +2,7 @@
 
     model.pt  ->  GraphFacts  ->  manifest.json, model.ts, labels
 
-A script says what its inputs are called and nothing of their types and sizes, so the user says that. It is run on two
+A script says what its inputs are called and nothing of their types and sizes, so the user gives that. It is run on two
 sizes to learn of its outputs. A script is a program: making a bundle of it loads and runs it.
 """
 
@@ -27,7 +27,7 @@ from tritone.runtime.torch.records import NAMES
 from tritone.runtime.torch.script import TYPES
 
 GRAPH = "model.ts"
-SAY = (
+GIVE = (
     "Say the sizes of inputs without the batch axis, -1 for any (--dims NAME=SIZE,...), and their types where they are "
     "not FP32 (--type NAME=INT64)."
 )
@@ -48,7 +48,7 @@ def export_torchscript(
     """Make a bundle of a script; arguments as of `export_onnx`. This loads the script, and so runs its code.
 
     Args:
-        types: of inputs by their names, as Triton calls them; FP32 where nothing is said.
+        types: of inputs by their names, as Triton calls them; FP32 where nothing is given.
 
     Raises:
         ExportError: the script or an option cannot be used; nothing is written then.
@@ -76,8 +76,8 @@ def export_torchscript(
         outputs=(),
         about=(path.name, f"{path.stat().st_size / 1e6:.2f} MB"),
     )
-    if unsaid := [each for each in names if not _is_said(each, options, len(names))]:
-        raise ExportError(f"{path} is a script, which says nothing of the sizes of {', '.join(unsaid)}. {SAY}")
+    if missing := [each for each in names if not _is_given(each, options, len(names))]:
+        raise ExportError(f"{path} is a script, which says nothing of the sizes of {', '.join(missing)}. {GIVE}")
     run = _Runner(module, facts.inputs)
     facts = _with_outputs(facts, options, run, dict(rename or {}), known)
     proposal = propose(facts, options, run, name=name, output=output)
@@ -147,14 +147,14 @@ def _save(module: Any, path: Path, record: Mapping[str, Any]) -> None:
         torch.jit.save(module, path, _extra_files={NAMES: json.dumps(record)})
 
 
-def _types(names: Sequence[str], told: Mapping[str, str]) -> list[tuple[str, TensorType]]:
+def _types(names: Sequence[str], given: Mapping[str, str]) -> list[tuple[str, TensorType]]:
     known = [name for name, dtype in DTYPES.items() if dtype.name in TYPES and name != "BF16"]
-    for name, kind in told.items():
+    for name, kind in given.items():
         if name not in names:
             raise ExportError(f"--type {name}={kind}: the script has no input {name}; it has {', '.join(names)}")
         if kind not in known:
             raise ExportError(f"--type {name}={kind}: the types of scripts are {', '.join(known)}")
-    return [(name, told.get(name, "FP32")) for name in names]  # type: ignore[misc]
+    return [(name, given.get(name, "FP32")) for name in names]  # type: ignore[misc]
 
 
 def _with_outputs(
@@ -166,7 +166,7 @@ def _with_outputs(
     )
     sample = {each.name: (*_rows(first), *(each.sample or ())) for each in first.generic.inputs}
     if any(each.sample is None for each in first.generic.inputs):
-        raise ExportError(f"{'; '.join(first.notes)} {SAY}")
+        raise ExportError(f"{'; '.join(first.notes)} {GIVE}")
     inputs = {each.name: np.zeros(sample[each.name], DTYPES[each.type]) for each in facts.inputs}
     results = run.results(inputs)
     numbered = [f"output_{index}" for index in range(len(results))]
@@ -199,7 +199,7 @@ def _with_outputs(
 _PLACEHOLDER = TensorFacts("output_0", "FP32", (None,))
 
 
-def _is_said(name: str, options: TensorOptions, count: int) -> bool:
+def _is_given(name: str, options: TensorOptions, count: int) -> bool:
     return any(text.startswith(f"{name}=") or (count == 1 and "=" not in text) for text in options.dims)
 
 

@@ -128,10 +128,11 @@ def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig:
     Raises:
         ExportError: it is of another kind of model, or something in it is missing, misshapen or unsupported.
     """
-    model_type = content.get("model_type")
+    model_type = str(content.get("model_type"))
     if model_type not in PREFIXES:
         raise ExportError(
-            f"{origin} has model_type {model_type!r}; this command exports CTC models of type {', '.join(PREFIXES)}"
+            f"{origin} has model_type {model_type[:80]!r}; this command exports CTC models of type "
+            f"{', '.join(PREFIXES)}. `tritone inspect FOLDER` says which command exports a folder"
         )
     if content.get("add_adapter"):
         raise ExportError(

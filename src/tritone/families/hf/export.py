@@ -11,8 +11,8 @@ from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabula
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
-from tritone.families.export.hf_folder import CONFIG, weight_files
-from tritone.families.export.json_files import read_json, read_json_if_there
+from tritone.families.export.hf_folder import CONFIG, read_extractor, weight_files
+from tritone.families.export.json_files import read_json
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
@@ -25,7 +25,6 @@ from tritone.families.hf.options import HfOptions
 from tritone.families.hf.tokenizer import VOCAB, read_tokenizer
 
 EXTRACTOR = "Wav2Vec2FeatureExtractor"
-PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 LANGUAGE_MODELS = "language_model"  # the folder of Wav2Vec2ProcessorWithLM
 RATES = (1000, 768_000)  # Hz, what manifests allow
 
@@ -144,14 +143,7 @@ def _read_extractor(folder: Path) -> tuple[bool, int]:
     Raises:
         ExportError: the file is missing, or it is of another kind of features.
     """
-    processor = read_json_if_there(folder / PROCESSOR).get("feature_extractor")
-    path = folder / (PROCESSOR if isinstance(processor, dict) else PREPROCESSOR)
-    if not path.is_file():
-        raise ExportError(
-            f"{folder} has neither {PREPROCESSOR} nor a feature extractor in {PROCESSOR}, which say how audio is "
-            "normalised; save the model's processor into the folder, with its save_pretrained"
-        )
-    content = processor if isinstance(processor, dict) else read_json(path)
+    content, path = read_extractor(folder)
     kind = content.get("feature_extractor_type", EXTRACTOR)
     normalize, rate = content.get("do_normalize", True), content.get("sampling_rate", 16000)
     if kind != EXTRACTOR or content.get("feature_size", 1) != 1:

@@ -28,10 +28,10 @@ class Samples(nn.Module):
         """Normalise; what is at or beyond `num_samples` (batch,) int64 may be anything, and is 0 in the result."""
         end = num_samples.unsqueeze(1)
         behind = torch.arange(waveform.shape[1], device=waveform.device) >= end
-        heard = waveform.masked_fill(behind, 0.0)
+        signal = waveform.masked_fill(behind, 0.0)
         if self.normalize:
             count = end.clamp(min=1).float()
-            centred = (heard - heard.sum(dim=1, keepdim=True) / count).masked_fill(behind, 0.0)
+            centred = (signal - signal.sum(dim=1, keepdim=True) / count).masked_fill(behind, 0.0)
             variance = centred.square().sum(dim=1, keepdim=True) / count
-            heard = centred / (variance + VARIANCE_GUARD).sqrt()
-        return heard.unsqueeze(2), num_samples
+            signal = centred / (variance + VARIANCE_GUARD).sqrt()
+        return signal.unsqueeze(2), num_samples

@@ -45,7 +45,7 @@ def read_tokenizer(folder: Path, size: int, language: str | None = None) -> Toke
 
     Raises:
         ExportError: files are missing or damaged, the tokenizer is of another kind, there is no blank, or tokens cannot
-            be told apart.
+            be distinguished.
     """
     settings = {
         **read_json_if_there(folder / "special_tokens_map.json"),

@@ -2,7 +2,7 @@
 
     files  ->  one state dict by upstream's names, scales folded  ->  IcefallModel
 
-Nothing but tensors tells what the network is, so its sizes are read off them. The files are untrusted: no code of
+Nothing but tensors shows what the network is, so its sizes are read off them. The files are untrusted: no code of
 theirs runs. An epoch's file holds more than tensors (paths, the sampler's state); such objects become empty stand-ins.
 """
 
@@ -232,8 +232,8 @@ def load_model(
     Args:
         paths: one file, or several to be averaged.
         average: see `average_of`.
-        causal: whether the convolutions of a conformer are causal, which its tensors do not tell; zipformer's do.
-        overrides: sizes of a zipformer that its tensors do not tell, for `ZipformerConfig.from_state`.
+        causal: whether the convolutions of a conformer are causal, which its tensors do not show; zipformer's do.
+        overrides: sizes of a zipformer that its tensors do not show, for `ZipformerConfig.from_state`.
 
     Raises:
         ExportError: a file cannot be read or averaged, the architecture is not one of those supported, or a tensor is
@@ -254,7 +254,7 @@ def infer_config(
     """The network that a folded state dict is of; arguments and errors as of `load_model`."""
     conformer = _is_conformer(state, where)
     if conformer and overrides:
-        raise ExportError(f"{where}: a conformer's tensors tell all its sizes; {', '.join(overrides)} cannot be given")
+        raise ExportError(f"{where}: a conformer's tensors show all its sizes; {', '.join(overrides)} cannot be given")
     head = state.get(CTC_WEIGHT)
     predictor = None
     if head is None or "decoder.embedding.weight" in state:
@@ -275,8 +275,8 @@ def _zipformer_config(
 
     config = ZipformerConfig.from_state(state, **overrides)
     if causal is not None and causal != config.causal:
-        said, seen = ("causal", "not causal") if causal else ("not causal", "causal")
-        raise ExportError(f"{where}: the model was said to be {said}, but its tensors are those of one that is {seen}")
+        given, seen = ("causal", "not causal") if causal else ("not causal", "causal")
+        raise ExportError(f"{where}: the model was given as {given}, but its tensors are those of one that is {seen}")
     return config
 
 

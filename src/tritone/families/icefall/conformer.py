@@ -26,8 +26,8 @@ LAYER = re.compile(r"encoder\.encoder\.layers\.(\d+)\.")
 class ConformerConfig:
     """Sizes of a conformer.
 
-    `causal`: its convolutions see no future frames, so it can be streamed. The tensors of a checkpoint do not tell, so
-    None stands for "nobody said"; such a model is taken for upstream's default, not causal, and refuses to be streamed.
+    `causal`: its convolutions see no future frames, so it can be streamed. A checkpoint's tensors do not show it, so
+    None stands for "not given"; such a model is taken for upstream's default, not causal, and refuses to be streamed.
     """
 
     feature_dim: int = 80
@@ -50,14 +50,14 @@ class ConformerConfig:
         """Read the sizes off a checkpoint's tensors, by upstream's full names.
 
         Raises:
-            ExportError: a tensor that tells a size is missing or has the wrong number of axes.
+            ExportError: a tensor that shows a size is missing or has the wrong number of axes.
         """
 
         def shape(name: str, axes: int) -> tuple[int, ...]:
             value = state.get(f"encoder.{name}")
             if value is None or value.dim() != axes:
                 found = "missing" if value is None else f"of shape {tuple(value.shape)}"
-                raise ExportError(f"encoder.{name}, which tells sizes, is {found}; it should have {axes} axes")
+                raise ExportError(f"encoder.{name}, which shows sizes, is {found}; it should have {axes} axes")
             return tuple(value.shape)
 
         width, flat = shape("encoder_embed.out.weight", 2)
@@ -155,7 +155,7 @@ class Conformer(nn.Module):
         """The network as steps of streams; sizes in encoder frames.
 
         Raises:
-            ExportError: the model is not causal, nobody said whether it is, or a size is out of range.
+            ExportError: the model is not causal, it is not given whether it is, or a size is out of range.
         """
         return ConformerStep(self, chunk_size, left_context, right_context)
 
@@ -184,7 +184,7 @@ class ConformerStep(nn.Module):
         config = conformer.config
         if config.causal is None:
             raise ExportError(
-                "a conformer's checkpoint does not tell whether its convolutions are causal, and a wrong guess gives "
+                "a conformer's checkpoint does not show whether its convolutions are causal, and a wrong guess gives "
                 "wrong text. Say it: --causal if it was trained with --causal-convolution True (then it can be "
                 "streamed), else --no-causal, without --streaming"
             )

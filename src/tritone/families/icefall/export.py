@@ -250,12 +250,12 @@ def _sources(paths: Sequence[Path], tokens: Path | None, bpe_model: Path | None)
 
 
 def taken_for_granted(model: IcefallModel, causal: bool | None, num_heads: Sequence[int] | None) -> list[str]:
-    """Notes on what no tensor tells and nobody said."""
+    """Notes on what no tensor shows and was not given."""
     encoder = model.config.encoder
     if model.config.architecture == "conformer":
         if causal is None:
             return [
-                "nobody said whether the conformer's convolutions are causal, and its tensors do not tell: it was "
+                "whether the conformer's convolutions are causal is not given, and its tensors do not show it: it was "
                 "taken for one that is not (upstream's default). If it was trained with --causal-convolution 1, add "
                 "--causal."
             ]

@@ -124,7 +124,7 @@ class RelativeAttention(nn.Module):
         score(i, j) = (q_i / sqrt(d) + u) · k_j + (q_i / sqrt(d) + v) · W p(i - j)
 
     Unlike WeNet's, only the query is scaled, not the biases. What is kept of past frames are their keys and values,
-    not, as upstream, the activations that they are made of anew at every step.
+    not, as upstream, the activations of which it computes them at every step.
     """
 
     wide_softmax = False

@@ -287,9 +287,9 @@ def _zipformer_stream(
 
 
 class _ConformerStream(nn.Module):
-    """Upstream's step: states are the layers' activations, from which keys and values are made anew at every step.
+    """Upstream's step: states are the layers' activations, from which keys and values are computed at every step.
 
-    Every frame of a window counts as audio, and how many frames came before is told from outside.
+    Every frame of a window counts as audio, and how many frames came before is given from outside.
     """
 
     def __init__(self, encoder: Conformer, last: nn.Module, chunk_size: int, left: int, right: int) -> None:

@@ -72,7 +72,7 @@ class PredictorConfig:
 
 
 class StatelessPredictor(nn.Module):
-    """What the last few tokens say of the next one: embeddings under a grouped convolution. Upstream's `decoder`."""
+    """A prediction from the last few tokens: embeddings under a grouped convolution. Upstream's `decoder`."""
 
     def __init__(self, config: PredictorConfig) -> None:
         super().__init__()

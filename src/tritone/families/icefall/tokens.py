@@ -59,7 +59,7 @@ def read_table(tokens: Path | None, bpe_model: Path | None, vocab_size: int) -> 
 
 
 def describe(tokens: Sequence[str]) -> Vocabulary:
-    """How a table's tokens are written, told by its content."""
+    """How a table's tokens are written, recognised by its content."""
 
     def find(names: Sequence[str]) -> int | None:
         return next((tokens.index(name) for name in names if name in tokens), None)

@@ -61,7 +61,7 @@ class ZipformerConfig:
 
         Args:
             state: upstream's state dict; names other than `encoder_embed.*` and `encoder.*` are not looked at.
-            num_heads: of each stack, or one number for all. Tensors do not tell it: without it, the size of a
+            num_heads: of each stack, or one number for all. Tensors do not show it: without it, the size of a
                 head's position query is taken to be 4, as in all published recipes.
             input_dim: bins of the features; of the few that lead to the same sizes, 80 is usual.
 

@@ -29,7 +29,7 @@ class OfflineGraph(UtteranceGraph):
         self.sample_rate = network.config.features.sample_rate
         if network.needs_blocks and network.config.features.max_frames:
             raise ExportError(
-                "input_val pads every utterance to max_duration (pad_to_max_duration), and this network hears what is "
+                "input_val pads every utterance to max_duration (pad_to_max_duration), and this network uses what is "
                 "behind an utterance's end: it would need as much time for a word as for the longest audio. Export "
                 "with masks, or with pad_to_max_duration: false."
             )

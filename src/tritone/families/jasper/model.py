@@ -32,20 +32,20 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "hardta
 class Rows:
     """How long each row is at some layer, (batch,) int64 each.
 
-    `heard`: what is at or behind it is zeroed before a convolution. `own`: of the frames that are results. `block`:
+    `valid`: what is at or behind it is zeroed before a convolution. `own`: of the frames that are results. `block`:
     frames that the row has alone, upstream's padding included; norms over frames count all of these.
-    `mask`: (batch, 1, 1, frames), 1 before `heard` and 0 from there on.
+    `mask`: (batch, 1, 1, frames), 1 before `valid` and 0 from there on.
     """
 
-    heard: Tensor
+    valid: Tensor
     own: Tensor
     block: Tensor
     mask: Tensor
 
     @classmethod
-    def starting(cls, x: Tensor, heard: Tensor, own: Tensor, block: Tensor) -> "Rows":
+    def starting(cls, x: Tensor, valid: Tensor, own: Tensor, block: Tensor) -> "Rows":
         """The rows of features (batch, bins, 1, frames)."""
-        return cls(heard, own, block, before(heard, x))
+        return cls(valid, own, block, before(valid, x))
 
 
 def before(end: Tensor, x: Tensor) -> Tensor:
@@ -133,8 +133,8 @@ class Repeat(nn.Module):
                 x = x * rows.mask
             x = convolution(x)
             if not convolution.keeps_frames:
-                heard = convolution.count(rows.heard)
-                rows = Rows(heard, convolution.count(rows.own), convolution.count(rows.block), before(heard, x))
+                valid = convolution.count(rows.valid)
+                rows = Rows(valid, convolution.count(rows.own), convolution.count(rows.block), before(valid, x))
         if self.norm is not None:
             x = self.norm(x, rows.block)
         if self.groups > 1:
@@ -208,7 +208,7 @@ class Network(nn.Module):
         return not self.config.masked or any(block.normalization != "batch" for block in self.config.blocks)
 
     def masked(self, masked: bool) -> "Network":
-        """The same network, shared weights and all, that hears or does not hear what is behind an utterance's end."""
+        """The same network, shared weights and all, that uses or does not use what is behind an utterance's end."""
         if masked == self.config.masked:
             return self
         blocks = [block for block in self.blocks if isinstance(block, Block)]

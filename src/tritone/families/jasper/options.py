@@ -18,7 +18,7 @@ class JasperOptions(ConvolutionOptions, RecognizerOptions):
     ema: bool = option(True, "Use the averaged weights, if the checkpoint has them.", flags=("--ema/--no-ema",))
     masked: bool | None = option(
         None,
-        "Whether the network zeroes what is behind an utterance's end before each convolution, or hears "
+        "Whether the network zeroes what is behind an utterance's end before each convolution, or uses "
         "upstream's padding there. Default: as the config says (use_conv_masks).",
         flags=("--masked/--unmasked",),
     )

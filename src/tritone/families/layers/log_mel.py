@@ -92,14 +92,14 @@ class LogMel(nn.Module):
         self.config = config
         self.frame_length, self.frame_shift = config.frame_length, config.frame_shift
         banks = mel_banks(config.n_filt, config.sample_rate, config.n_fft, config.low_freq, config.high_freq)
-        heard = np.flatnonzero(banks.any(axis=1))  # the first and the last bin of the DFT, as a rule, are not
-        turns = np.outer(np.arange(config.frame_length), heard) % config.n_fft
+        used = np.flatnonzero(banks.any(axis=1))  # the first and the last bin of the DFT, as a rule, are not
+        turns = np.outer(np.arange(config.frame_length), used) % config.n_fft
         angles = 2 * np.pi * turns / config.n_fft
         spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
         matrix = analysis_window(config.window, config.frame_length)[:, None] * spectrum
         # Plain constants of the front end: never part of a checkpoint.
         self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
-        self.register_buffer("mel", torch.from_numpy(banks[heard].astype(np.float32)), persistent=False)
+        self.register_buffer("mel", torch.from_numpy(banks[used].astype(np.float32)), persistent=False)
 
     @property
     def lead_samples(self) -> int:

@@ -18,7 +18,7 @@ def mel_banks(num_bins: int, sample_rate: int, n_fft: int, low: float, high: flo
     """Triangular filters on Slaney's mel scale, each of area one: (n_fft // 2 + 1, num_bins).
 
     Args:
-        num_bins: number of filters; one may be so narrow that it hears no bin, as in upstream's.
+        num_bins: number of filters; one may be so narrow that it has no bin, as in upstream's.
         sample_rate, low, high: in Hz.
         n_fft: length of the DFT, samples.
 

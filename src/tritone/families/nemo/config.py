@@ -34,12 +34,14 @@ ENCODER_IDLE = (
     *("stochastic_depth_mode", "stochastic_depth_start_layer", "pos_emb_max_len", "att_context_probs"),
     *("subsampling_conv_chunking_factor", "use_pytorch_sdpa", "use_pytorch_sdpa_backends", "sync_max_audio_length"),
     *("untie_biases", "global_tokens", "global_tokens_spacing", "global_attn_separate", "conv_dual_mode"),
+    *("use_triton", "rope_base", "rotary_fraction"),  # the latter two of an attention that is refused
 )
 ENCODER_KEYS = (
     *("feat_in", "n_layers", "d_model", "feat_out", "causal_downsampling", "subsampling", "subsampling_factor"),
     *("subsampling_conv_channels", "reduction", "reduction_position", "reduction_factor", "ff_expansion_factor"),
     *("self_attention_model", "n_heads", "att_context_size", "att_context_style", "xscaling", "conv_kernel_size"),
     *("conv_norm_type", "conv_context_size", "use_bias", *ENCODER_IDLE),
+    *("att_chunk_context_size", "conv_context_style"),
 )
 FEATURE_IDLE = (
     *("_target_", "dither", "pad_to", "pad_value", "rng", "nb_augmentation_prob", "nb_max_freq", "use_grads"),
@@ -80,15 +82,21 @@ DEFAULTS_KEYS = (
     *("initialize_prompt_feature", "num_prompts", "prompt_dictionary"),
 )
 MAX_PROMPTS = 4096
+MAX_CONTEXTS = 64
+UNIFIED = "chunked_limited_with_rc"  # style of models that are trained for whole utterances and buffered streams alike
 AUTO = "auto"  # the prompt of a model that shall find the language itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptConfig:
-    """A language as a part of what the encoder gives. `count`: of prompts; `ids`: their numbers by language."""
+    """A language as a part of what the encoder gives.
+
+    `count`: of prompts; `ids`: their numbers by language; `hidden`: width inside of the layers that mix them in.
+    """
 
     count: int
     ids: Mapping[str, int]
+    hidden: int
 
     @property
     def default(self) -> str:
@@ -101,8 +109,9 @@ class EncoderConfig:
     """A Conformer or FastConformer. Sizes over time are in frames of the layers.
 
     `factor`: frames of features for one of the encoder's, a power of two. `channels`: of the subsampling. `causal`:
-    whether the subsampling sees no future. `context`: past and future frames that attention sees, -1 for all of them;
-    with style "chunked_limited" the future ones are those of a frame's own chunk. `padding`: frames of zeros before and
+    whether the subsampling sees no future. `contexts`: past and future frames that attention sees, -1 for all of them,
+    in each of the ways that the model was trained for, that of whole utterances first; with style "chunked_limited"
+    the future ones are those of a frame's own chunk. `padding`: frames of zeros before and
     after an utterance for the layers' convolution. `xscale`: whether what goes into the layers is multiplied by
     √width. `output_dim`: of a projection after the layers; 0 for none.
     """
@@ -119,7 +128,7 @@ class EncoderConfig:
     kernel: int = 31
     padding: tuple[int, int]
     norm: ConvNorm = "batch_norm"
-    context: tuple[int, int] = (-1, -1)
+    contexts: tuple[tuple[int, int], ...] = ((-1, -1),)
     style: ContextStyle = "regular"
     xscale: bool = True
     biases: bool = True
@@ -135,12 +144,11 @@ class EncoderConfig:
                 f"encoder.conv_context_size: {list(self.padding)} frames around one do not make conv_kernel_size "
                 f"{self.kernel}"
             )
-        past, future = self.context
-        if self.style == "chunked_limited" and future >= 0 and past % (future + 1) and past > 0:
-            raise ExportError(
-                f"encoder.att_context_size {list(self.context)}: the past of chunked_limited should be a multiple of "
-                "the chunk, which is one frame longer than the future"
-            )
+
+    @property
+    def context(self) -> tuple[int, int]:
+        """The context of whole utterances."""
+        return self.contexts[0]
 
     @property
     def halvings(self) -> int:
@@ -197,9 +205,8 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     """
     whole = Section("config", content)
     _check_target(whole)
-    encoder = whole.section("encoder")
-    target = str(encoder.get("_target_", ""))
-    if "jasper" in encoder:
+    target = str(whole.section("encoder").get("_target_", ""))
+    if "jasper" in whole.section("encoder"):
         raise ExportError("this is a Jasper or a QuartzNet: export it with `tritone export jasper --checkpoint FILE`")
     if target.rpartition(".")[2] != "ConformerEncoder":
         raise ExportError(
@@ -213,14 +220,15 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
             "read"
         )
     features = _features(whole.section("preprocessor", FEATURE_KEYS))
+    encoder = _encoder(whole.section("encoder", ENCODER_KEYS), features)
     found = ModelConfig(
         features=features,
-        encoder=_encoder(whole.section("encoder", ENCODER_KEYS), features),
+        encoder=encoder,
         labels=_labels(whole, decoder, has_joint),
         tokenizer=_tokenizer(whole),
         transducer=_transducer(whole, decoder) if has_joint else None,
         ctc=not has_joint or whole.get("aux_ctc", None) is not None,
-        prompts=_prompts(whole),
+        prompts=_prompts(whole, encoder),
     )
     _check_defaults(whole, found)
     return found
@@ -240,7 +248,7 @@ def _check_target(whole: Section) -> None:
     )
 
 
-def _prompts(whole: Section) -> PromptConfig | None:
+def _prompts(whole: Section, encoder: EncoderConfig) -> PromptConfig | None:
     """The languages of a model whose class takes one with each utterance."""
     if not str(whole.get("target", None)).endswith("WithPrompt"):
         return None
@@ -248,17 +256,26 @@ def _prompts(whole: Section) -> PromptConfig | None:
     if not defaults.flag("initialize_prompt_feature", False):
         return None
     count = defaults.whole("num_prompts", 128, least=1, most=MAX_PROMPTS)
-    given = defaults.get("prompt_dictionary")
+    given, where = defaults.get("prompt_dictionary"), "model_defaults.prompt_dictionary"
+    return PromptConfig(
+        count=count, ids=numbered(given, count, where), hidden=2 * (encoder.output_dim or encoder.width)
+    )
+
+
+def numbered(given: Any, count: int, where: str) -> dict[str, int]:
+    """The numbers of prompts by language, of a file's setting `where`.
+
+    Raises:
+        ExportError: it holds something else, or numbers beyond `count` prompts.
+    """
     if not isinstance(given, Mapping) or not 0 < len(given) <= MAX_PROMPTS:
-        raise ExportError("model_defaults.prompt_dictionary should hold languages and their numbers")
+        raise ExportError(f"{where} should hold languages and their numbers")
     for name, id in given.items():
         if not isinstance(name, str) or not LANGUAGE.fullmatch(name):
-            raise ExportError(
-                f"model_defaults.prompt_dictionary: {shown(name)} is no language; quote what YAML reads so"
-            )
+            raise ExportError(f"{where}: {shown(name)} is no language; quote what YAML reads so")
         if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < count:
-            raise ExportError(f"model_defaults.prompt_dictionary.{name} is {shown(id)}, expected 0 to {count - 1}")
-    return PromptConfig(count=count, ids=dict(given))
+            raise ExportError(f"{where}.{name} is {shown(id)}, expected 0 to {count - 1}")
+    return dict(given)
 
 
 def _check_defaults(whole: Section, found: ModelConfig) -> None:
@@ -344,6 +361,9 @@ def _encoder(section: Section, features: LogMelConfig) -> EncoderConfig:
     if kernel % 2 == 0:
         raise ExportError(f"encoder.conv_kernel_size is {kernel}; this network needs an odd one")
     output = section.whole("feat_out", -1)
+    contexts, style = _contexts(section)
+    # Chunked in training alone ("dcc"): the layers are not even told the style.
+    section.choice("conv_context_style", ("regular", "dcc"), "regular")
     return EncoderConfig(
         features=features.n_filt,
         layers=section.whole("n_layers", least=1, most=MAX_LAYERS),
@@ -357,8 +377,8 @@ def _encoder(section: Section, features: LogMelConfig) -> EncoderConfig:
         kernel=kernel,
         padding=_padding(section, kernel),
         norm=section.choice("conv_norm_type", get_args(ConvNorm), "batch_norm"),  # type: ignore[arg-type]
-        context=_context(section),
-        style=section.choice("att_context_style", get_args(ContextStyle), "regular"),  # type: ignore[arg-type]
+        contexts=contexts,
+        style=style,
         xscale=section.flag("xscaling", True),
         biases=section.flag("use_bias", True),
         output_dim=output if output > 0 and output != width else 0,
@@ -374,14 +394,29 @@ def _padding(section: Section, kernel: int) -> tuple[int, int]:
     return _pair(given, "encoder.conv_context_size", least=0)
 
 
-def _context(section: Section) -> tuple[int, int]:
-    """The first of the contexts that a model was trained for, which is the one that NeMo computes with."""
+def _contexts(section: Section) -> tuple[tuple[tuple[int, int], ...], ContextStyle]:
+    """The contexts that a model was trained for, and their style; NeMo computes with the first one."""
+    style = section.choice("att_context_style", (*get_args(ContextStyle), UNIFIED), "regular")
+    if section.get("att_chunk_context_size", None) is not None and style != UNIFIED:
+        raise ExportError(
+            f"encoder.att_chunk_context_size is of models with att_context_style {UNIFIED}, and this one has {style}"
+        )
+    if style == UNIFIED:  # whatever att_context_size says; the chunks' are drawn in training, or set for buffers
+        return ((-1, -1),), "regular"
     given = section.get("att_context_size", None)
     if not given:
-        return -1, -1
-    if isinstance(given, list) and isinstance(given[0], list):
-        given = given[0]
-    return _pair(given, "encoder.att_context_size", least=-1)
+        return ((-1, -1),), style  # type: ignore[return-value]
+    listed = given if isinstance(given, list) and isinstance(given[0], list) else [given]
+    if len(listed) > MAX_CONTEXTS:
+        raise ExportError(f"encoder.att_context_size has {len(listed)} contexts, at most {MAX_CONTEXTS} are read")
+    contexts = tuple(_pair(each, "encoder.att_context_size", least=-1) for each in listed)
+    for past, future in contexts if style == "chunked_limited" else ():
+        if future >= 0 and past % (future + 1) and past > 0:
+            raise ExportError(
+                f"encoder.att_context_size [{past}, {future}]: the past of chunked_limited should be a multiple of the "
+                "chunk, which is one frame longer than the future"
+            )
+    return contexts, style  # type: ignore[return-value]
 
 
 def _pair(given: Any, where: str, *, least: int) -> tuple[int, int]:
@@ -407,7 +442,7 @@ def _transducer(whole: Section, decoder: Section) -> TransducerConfig:
     if prednet.whole("rnn_hidden_size", -1) not in (-1, 0, hidden):
         raise ExportError("decoder.prednet.rnn_hidden_size: an LSTM with a projection cannot be read")
     decoding = whole.part("decoding")
-    durations = _durations(decoding)
+    durations = durations_of(decoding)
     if (extra := joint.whole("num_extra_outputs", 0)) != len(durations):
         raise ExportError(
             f"joint.num_extra_outputs is {extra}, but decoding.durations has {len(durations)}: only RNNT models (none) "
@@ -430,8 +465,9 @@ def _transducer(whole: Section, decoder: Section) -> TransducerConfig:
     )
 
 
-def _durations(decoding: Section) -> tuple[int, ...]:
-    given = decoding.get("durations", None)
+def durations_of(section: Section) -> tuple[int, ...]:
+    """The durations that settings list, in their order; none of an RNNT."""
+    given = section.get("durations", None)
     if not given:
         return ()
     if (
@@ -441,7 +477,7 @@ def _durations(decoding: Section) -> tuple[int, ...]:
         or not any(given)
     ):
         raise ExportError(
-            f"decoding.durations is {shown(given)}; expected up to {MAX_DURATIONS} counts of frames, 0 to "
+            f"{section.path}.durations is {shown(given)}; expected up to {MAX_DURATIONS} counts of frames, 0 to "
             f"{MAX_DURATION}, not all of them 0"
         )
     return tuple(given)

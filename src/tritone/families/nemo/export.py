@@ -1,7 +1,7 @@
-"""From NeMo's archive to a bundle.
+"""From NeMo's archive, or a folder of transformers, to a bundle.
 
-FILE.nemo  ->  manifest.json, tokens.txt, and for each runtime and precision the encoder, and of a transducer
-               predictor and joiner
+FILE.nemo | FOLDER  ->  manifest.json, tokens.txt, and for each runtime and precision the encoder, and of a transducer
+                        predictor and joiner
 """
 
 from pathlib import Path
@@ -17,6 +17,7 @@ from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.log_mel import LogMel, features_of
+from tritone.families.nemo.folder import read_folder
 from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph
 from tritone.families.nemo.model import read_archive
 from tritone.families.nemo.options import Head, NemoOptions
@@ -46,10 +47,14 @@ class ExportedNemo(ExportedModel):
     tokens: list[str]
 
     def __init__(self, options: NemoOptions) -> None:
-        """Read the archive that the options name."""
-        options.progress("reading the archive")
+        """Read the archive or the folder that the options name."""
+        options.progress("reading the model")
         self.options = options
-        self.model, self.tokens = read_archive(options.archive)
+        self.sources: dict[str, Path] = {"archive": options.archive}
+        if options.archive.is_dir():
+            self.model, self.tokens, self.sources = read_folder(options.archive)
+        else:
+            self.model, self.tokens = read_archive(options.archive)
         config = self.model.config
         self.head: Head = options.head or ("ctc" if config.transducer is None else "transducer")
         if self.head == "ctc" and not config.ctc:
@@ -60,7 +65,6 @@ class ExportedNemo(ExportedModel):
             raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
         self.front_end = LogMel(config.features)
         self.sample_rate = config.features.sample_rate
-        self.sources: dict[str, Path] = {"archive": options.archive}
         self.choices = {"head": self.head}
         self.transducer = self._transducer() if self.head == "transducer" else None
         self.silent = frozenset({len(self.tokens) - 1})

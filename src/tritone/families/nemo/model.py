@@ -3,7 +3,7 @@
 FILE.nemo  ->  ModelConfig, tokens  ->  NemoModel with the archive's tensors
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from tritone.families.export.tokens import BLANK, pieces_of, tokens_of
 from tritone.families.layers.log_mel import LogMelConfig
 from tritone.families.layers.mel import mel_banks
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
-from tritone.families.nemo.config import ModelConfig, parse_config
+from tritone.families.nemo.config import ModelConfig, PromptConfig, parse_config
 from tritone.families.nemo.encoder import ConformerEncoder
 from tritone.families.nemo.transducer import Joint, Predictor
 
@@ -50,8 +50,9 @@ class PromptKernel(nn.Sequential):
     layer's weight, which is added here.
     """
 
-    def __init__(self, width: int, prompts: int) -> None:
-        super().__init__(nn.Linear(width + prompts, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+    def __init__(self, width: int, config: PromptConfig) -> None:
+        first, last = nn.Linear(width + config.count, config.hidden), nn.Linear(config.hidden, width)
+        super().__init__(first, nn.ReLU(), last)
         self.width = width
 
     def forward(self, encoded: Tensor, language: Tensor) -> Tensor:  # type: ignore[override]
@@ -79,7 +80,7 @@ class NemoModel(nn.Module):
         self.predictor = None if settings is None else Predictor(settings, num_tokens)
         self.joint = None if settings is None else Joint(settings, width, num_tokens)
         self.ctc = CtcDecoder(width, num_tokens + 1) if config.ctc else None
-        self.prompt_kernel = None if config.prompts is None else PromptKernel(width, config.prompts.count)
+        self.prompt_kernel = None if config.prompts is None else PromptKernel(width, config.prompts)
 
     def upstream_parts(self) -> dict[str, nn.Module]:
         """The parts under the prefixes that upstream's state dicts have for them."""
@@ -102,8 +103,19 @@ class NemoModel(nn.Module):
         }
 
     @classmethod
-    def of(cls, config: ModelConfig, num_tokens: int, state: Mapping[str, Tensor], origin: str) -> "NemoModel":
+    def of(
+        cls,
+        config: ModelConfig,
+        num_tokens: int,
+        state: Mapping[str, Tensor],
+        origin: str,
+        spelled: Callable[[str], str] = str,
+    ) -> "NemoModel":
         """Make a network of an archive's tensors, ready to run.
+
+        Args:
+            origin: where the tensors come from, for errors.
+            spelled: the name that a tensor of NeMo's has in `state`.
 
         Raises:
             ExportError: tensors and config do not fit each other; names all that do not.
@@ -111,11 +123,13 @@ class NemoModel(nn.Module):
         with torch.device("meta"):  # what a config asks for takes no memory before it is known to be there
             model = cls(config, num_tokens)
         kept = without(state, TRAINING)
-        wanted = {name: tuple(value.shape) for name, value in model.upstream_state().items()}
+        wanted = {spelled(name): tuple(value.shape) for name, value in model.upstream_state().items()}
         require_fit(wanted, kept, origin, "its config")
         for prefix, part in model.upstream_parts().items():
-            own = {name.removeprefix(prefix): value.float() for name, value in kept.items() if name.startswith(prefix)}
-            own |= {name: torch.tensor(0) for name in part.state_dict() if name.endswith(COUNTER)}
+            own = {
+                name: torch.tensor(0) if name.endswith(COUNTER) else kept[spelled(prefix + name)].float()
+                for name in part.state_dict()
+            }
             part.load_state_dict(own, assign=True)
         model.encoder.fold()
         return model.eval().requires_grad_(False)

@@ -12,7 +12,7 @@ Head = Literal["transducer", "ctc"]
 
 @dataclass(frozen=True, kw_only=True)
 class NemoOptions(RecognizerOptions):
-    """NeMo's archive, and what to make of it; the rest see `ExportOptions`."""
+    """NeMo's archive or a folder of transformers, and what to make of it; the rest see `ExportOptions`."""
 
     archive: Path  # the command's argument
     head: Head | None = option(None, "transducer (RNNT or TDT) or ctc. Default: the transducer, if the model has one.")

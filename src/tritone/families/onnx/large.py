@@ -70,11 +70,11 @@ def array_of(tensor: TensorProto) -> np.ndarray:
     """The numbers of a tensor; those in a file are mapped, not read."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return numpy_helper.to_array(tensor)
-    told = {entry.key: entry.value for entry in tensor.external_data}
+    external = {entry.key: entry.value for entry in tensor.external_data}
     dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
     if 0 in shape:
         return np.zeros(shape, dtype)
-    return np.memmap(told["location"], dtype, "r", int(told.get("offset", 0)), shape)
+    return np.memmap(external["location"], dtype, "r", int(external.get("offset", 0)), shape)
 
 
 def inner_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -56,7 +56,7 @@ def export_sherpa_onnx(
         tokens: the token table, if it is not in the folder.
         name: of the model; by default the output folder's name.
         tail_padding_ms: silence that serving appends to every utterance.
-        progress: told what is done next.
+        progress: called with what is done next.
 
     Raises:
         ExportError: the folder holds no model that can be imported, or a damaged one; the message says why.

@@ -3,7 +3,7 @@
     encoder-epoch-99-avg-1.onnx, encoder-epoch-99-avg-1.int8.onnx, decoder-..., joiner-..., tokens.txt
         ->  ModelFiles(kind "transducer", {precision: {part: path}}, tokens)
 
-A folder may hold several models, told apart by what their names have in common ("-epoch-99-avg-1-chunk-16-left-64").
+A folder may hold several models, distinguished by what their names have in common ("-epoch-99-avg-1-chunk-16-left-64").
 """
 
 import re

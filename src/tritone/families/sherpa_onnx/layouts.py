@@ -18,7 +18,7 @@ from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, Tensor
 
 BATCH = -1  # in a shape
-UNKNOWN = 0  # an axis that the metadata does not tell
+UNKNOWN = 0  # an axis that the metadata does not state
 MAX_STATES = 1024
 MAX_WINDOW = 6000  # feature frames, a minute
 NUMPY: Mapping[int, Any] = {
@@ -49,7 +49,7 @@ class StreamLayout:
     """How a streaming encoder is fed.
 
     `window_frames`, `shift_frames`: feature frames of a step and of how far it moves on. `left_frames`: the past that a
-    step sees, in feature frames. `processed`: the input that is told how many encoder frames came before, if there is
+    step sees, in feature frames. `processed`: the input that is given how many encoder frames came before, if there is
     one.
     """
 

@@ -1,4 +1,4 @@
-"""What graphs do when they are run: sizes that no file tells, dependence on padding, and whether ours compute the same.
+"""What graphs do when they run: sizes that no file states, dependence on padding, and whether ours compute the same.
 
 Graphs of a folder take features; ours take waveforms.
 """
@@ -189,7 +189,7 @@ def is_log_softmax(scores: Floats) -> bool:
 
 
 def example_scores(graph: Graph, source: Source, layout: StreamLayout | None, bins: int) -> Floats:
-    """What a CTC model says of something like speech."""
+    """What a CTC model makes of something like speech."""
     feats = np.random.default_rng(0).normal(-6, 3, (1, layout.window_frames if layout else SHORT, bins))
     x = feats.astype(np.float32)
     if layout is not None:

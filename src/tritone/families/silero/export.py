@@ -41,7 +41,7 @@ def export_silero(
         output: the bundle's folder; an older bundle there is replaced.
         sample_rate: of the audio, 16000 or 8000 Hz; the file has a network for each.
         name: of the model; by default the output folder's name.
-        progress: told what is done next.
+        progress: called with what is done next.
 
     Raises:
         ExportError: the file is missing or damaged, or is not silero-vad's of version 5 or 6; or the package is not

@@ -39,8 +39,8 @@ def stream_graph(weights: Weights) -> onnx.ModelProto:
     found = _probabilities(b, weights, "waveform", states)
     for name, state in zip(STATES, found, strict=True):
         b.op("Squeeze", state, b.constant([0]), output=f"next_{name}")
-    heard = b.op("Sub", "num_samples", b.constant(weights.context))
-    return _model(b, weights, heard, {name: (TensorProto.FLOAT, ["batch", HIDDEN]) for name in STATES})
+    framed = b.op("Sub", "num_samples", b.constant(weights.context))
+    return _model(b, weights, framed, {name: (TensorProto.FLOAT, ["batch", HIDDEN]) for name in STATES})
 
 
 def _probabilities(b: Builder, weights: Weights, signal: str, states: list[str] | None = None) -> list[str]:
@@ -60,12 +60,12 @@ def _probabilities(b: Builder, weights: Weights, signal: str, states: list[str] 
     batch = b.slice(b.op("Shape", signal), 0, 1, axis=0)
     x = b.op("Reshape", x, b.op("Concat", batch, b.constant([-1, HIDDEN]), axis=0))
     x = b.op("Transpose", x, perm=[1, 0, 2])  # (frames, batch, hidden)
-    heard, *last = ("heard", "last_h", "last_c")
+    hidden, *last = ("hidden", "last_h", "last_c")
     bias = np.concatenate((_gates(weights.bias_ih), _gates(weights.bias_hh)))
     matrices = [b.real(_gates(each)[None]) for each in (weights.weight_ih, weights.weight_hh)]
     inputs = [x, *matrices, b.real(bias[None]), "", *(states or ())]
-    b.nodes.append(helper.make_node("LSTM", inputs, [heard, *last], hidden_size=HIDDEN))
-    x = b.op("Relu", b.op("Squeeze", heard, b.constant([1])))
+    b.nodes.append(helper.make_node("LSTM", inputs, [hidden, *last], hidden_size=HIDDEN))
+    x = b.op("Relu", b.op("Squeeze", hidden, b.constant([1])))
     logits = b.op("Add", b.op("MatMul", x, b.real(weights.head[0])), b.real(weights.head_bias))
     sigmoid = b.op("Sigmoid", b.op("Squeeze", logits, b.constant([2])))
     b.op("Transpose", sigmoid, perm=[1, 0], output="probabilities")
@@ -77,9 +77,9 @@ def _gates(array: Any) -> Any:
     return np.concatenate([np.split(array, 4)[gate] for gate in TORCH_TO_ONNX])
 
 
-def _model(b: Builder, weights: Weights, heard: str, states: dict[str, Any]) -> onnx.ModelProto:
-    """The whole graph; `heard`: name of the samples of each row that are frames."""
-    up = b.op("Add", heard, b.constant(weights.frame - 1))
+def _model(b: Builder, weights: Weights, framed: str, states: dict[str, Any]) -> onnx.ModelProto:
+    """The whole graph; `framed`: name of the samples of each row that are frames."""
+    up = b.op("Add", framed, b.constant(weights.frame - 1))
     b.op("Div", up, b.constant(weights.frame), output="num_frames")
     inputs = {"waveform": (TensorProto.FLOAT, ["batch", "samples"]), "num_samples": (TensorProto.INT64, ["batch"])}
     outputs = {"probabilities": (TensorProto.FLOAT, ["batch", "frames"]), "num_frames": (TensorProto.INT64, ["batch"])}

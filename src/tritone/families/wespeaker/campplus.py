@@ -17,7 +17,7 @@ from tritone.families.wespeaker.rows import Rows, cut, wide
 HEAD_WIDTH = 32
 HEAD_BLOCKS = 2  # of each of its two stages
 DILATIONS = (1, 2, 2)
-SEGMENT = 100  # frames, after halving, whose mean is heard
+SEGMENT = 100  # frames, after halving, whose mean is used
 REDUCTION = 2
 
 

@@ -233,7 +233,7 @@ def _features(whole: Section, feat_dim: int) -> tuple[FeatureConfig, int]:
     data, old = whole.part("dataset_args"), whole.part("feature_args")
     if (frontend := data.get("frontend", "fbank")) != "fbank":
         raise ExportError(
-            f"dataset_args.frontend is {shown(frontend)}: that network hears what another one says of the waveform. "
+            f"dataset_args.frontend is {shown(frontend)}: that network takes another one's outputs. "
             "Models on filterbanks (fbank) can be exported, and no others"
         )
     fbank = (data if "fbank_args" in data else whole).part("fbank_args", FBANK_KEYS)

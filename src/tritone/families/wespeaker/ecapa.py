@@ -30,7 +30,7 @@ class Tdnn(nn.Module):
 
 
 class Res2(nn.Module):
-    """Slices of channels, each but the last through a convolution that hears the one before it too."""
+    """Slices of channels, each but the last through a convolution that takes the one before it too."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Res2(nn.Module):
         slices = x.chunk(RES2_SCALE, dim=1)
         done: list[Tensor] = []
         for each, conv, bn in zip(slices, self.convs, self.bns, strict=False):
-            heard = done[-1] + each if done else each
-            done.append(bn(F.relu(conv(rows.mute(heard)))))
+            summed = done[-1] + each if done else each
+            done.append(bn(F.relu(conv(rows.mute(summed)))))
         return torch.cat([*done, slices[-1]], dim=1)
 
 

@@ -20,7 +20,7 @@ def manifest_features(
     """What a front end needs to know, beside the sample rate.
 
     Args:
-        window, sample_scale: no config tells. Upstream's recipes have a hamming window and 16-bit numbers; weights of
+        window, sample_scale: in no config. Upstream's recipes have a hamming window and 16-bit numbers; weights of
             3D-Speaker, which upstream's command line offers too, a povey window and samples in [-1, 1]. None takes
             what is known of the model.
 

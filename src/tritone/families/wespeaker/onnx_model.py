@@ -42,7 +42,7 @@ from tritone.runtime import Graph
 
 MAX_FIRST_FRAMES = 40  # frames that any network makes an embedding of; upstream's need 1 to 9
 CHECKED_FRAMES = (97, 128, 53)
-SUBSAMPLING = 1  # nothing tells how the network counts its frames, and nobody asks
+SUBSAMPLING = 1  # nothing states how the network counts its frames, and nobody asks
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def import_wespeaker(
         window, sample_scale: of the features; see `manifest_features`.
         threshold: for the manifest: the cosine above which two recordings are taken for one speaker's, from -1 to 1.
         name: of the model; by default the output folder's name.
-        progress: told what is done next.
+        progress: called with what is done next.
 
     Raises:
         ExportError: the file is no such model, or a damaged one; the message says why.
@@ -138,7 +138,7 @@ def check_interface(source: Source) -> int | None:
     """Make sure that a graph takes features of any number of utterances of any length, and gives one vector for each.
 
     Returns:
-        The bins of a frame, if the file tells.
+        The bins of a frame, if the file states them.
 
     Raises:
         ExportError: it takes or gives something else.

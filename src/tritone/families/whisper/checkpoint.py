@@ -34,7 +34,7 @@ from tritone.families.whisper.tokens import (
 
 ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
 FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
-MOST_HEADS = 64  # whose attention is taken where nobody has said which heads follow the audio
+MOST_HEADS = 64  # whose attention is taken where it is not given which heads follow the audio
 CONFIG = "config.json"
 
 # transformers' names, in the order in which they are replaced by OpenAI's.

@@ -23,15 +23,15 @@ TOKENS = 16  # of each recording, one window of it
 RECORDINGS = 8
 
 Opener: TypeAlias = Callable[[Role], Graph]
-Heard: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
+CrossAttention: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What float32 makes of a recording: its features, what the decoder hears, its tokens, their log-probabilities."""
+    """What float32 makes of a recording: its features, keys and values, its tokens, their log-probabilities."""
 
     window: npt.NDArray[np.float32]
-    heard: Heard
+    cross: CrossAttention
     tokens: Sequence[int]
     log_probs: Array
 
@@ -45,10 +45,10 @@ class TokenDrift:
         features = exact("features")
         windows = [self._window(features, each) for each in recordings[:RECORDINGS]]
         encoder = exact("encoder")
-        heard = [self._encoded(encoder, each) for each in windows]
+        cross = [self._encoded(encoder, each) for each in windows]
         del features, encoder
         self._decoder = exact("decoder")
-        self._readings = [self._read(*each) for each in zip(windows, heard, strict=True)]
+        self._readings = [self._read(*each) for each in zip(windows, cross, strict=True)]
 
     def of(self, role: Role, opened: Graph) -> Drift:
         """The drift where the graph of one role is `opened`."""
@@ -56,9 +56,9 @@ class TokenDrift:
 
         def pairs() -> Iterator[tuple[Array, Array]]:
             for reading in self._readings:
-                heard = self._encoded(opened, reading.window) if role == "encoder" else reading.heard
+                cross = self._encoded(opened, reading.window) if role == "encoder" else reading.cross
                 wanted = len(reading.log_probs)
-                yield reading.log_probs, self._log_probs(decoder, heard, reading.tokens, wanted)
+                yield reading.log_probs, self._log_probs(decoder, cross, reading.tokens, wanted)
 
         return distribution_drift(pairs())
 
@@ -73,21 +73,21 @@ class TokenDrift:
         window[:, :frames] = found[:, :frames]
         return window
 
-    def _read(self, window: Array, heard: Heard) -> _Reading:
+    def _read(self, window: Array, cross: CrossAttention) -> _Reading:
         special = self._special
         tokens = [special.sot, *list(special.languages.values())[:1], *list(special.tasks.values())[-1:]]
         tokens.append(special.no_timestamps)
         first = len(tokens)
         for _ in range(min(TOKENS, special.text_context - first)):
-            tokens.append(int(self._log_probs(self._decoder, heard, tokens, 1)[-1].argmax()))
+            tokens.append(int(self._log_probs(self._decoder, cross, tokens, 1)[-1].argmax()))
         wanted = len(tokens) - first + 1
-        return _Reading(window, heard, tokens, self._log_probs(self._decoder, heard, tokens, wanted))
+        return _Reading(window, cross, tokens, self._log_probs(self._decoder, cross, tokens, wanted))
 
-    def _encoded(self, encoder: Graph, window: npt.NDArray[np.float32]) -> Heard:
+    def _encoded(self, encoder: Graph, window: npt.NDArray[np.float32]) -> CrossAttention:
         names = self._special.cross_names
         return dict(zip(names, encoder({"features": window}, names), strict=True))
 
-    def _log_probs(self, decoder: Graph, heard: Heard, tokens: Sequence[int], wanted: int) -> Array:
+    def _log_probs(self, decoder: Graph, cross: CrossAttention, tokens: Sequence[int], wanted: int) -> Array:
         """Log-probabilities (wanted, vocab) after the last tokens."""
         special = self._special
         empty = np.zeros((1, special.heads, 0, special.head_dim), np.float32)
@@ -95,7 +95,7 @@ class TokenDrift:
             "tokens": np.array([tokens], np.int64),
             "padding": np.zeros(1, np.int64),
             "places": np.arange(len(tokens) - wanted, len(tokens), dtype=np.int64)[None],
-            **heard,
+            **cross,
             **dict.fromkeys(special.self_names, empty),
         }
         [[logits]] = decoder(inputs, ["logits"])

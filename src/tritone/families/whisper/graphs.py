@@ -135,7 +135,7 @@ class DecoderGraph(ExportableGraph):
         self.dims = network.dims
         self.heads = tuple(alignment_heads)
         self.compared = ("logits", "alignment") if self.heads else ("logits",)
-        self._heard = [encoder]  # for trials; a list, since it is no part of the graph
+        self._trial_encoder = [encoder]  # for trials; a list, since it is no part of the graph
         self.cross_names = layer_names("cross", self.dims.text_layers)
         self.self_names = layer_names("self", self.dims.text_layers)
 
@@ -158,7 +158,7 @@ class DecoderGraph(ExportableGraph):
         shape = (rows, self.dims.text_heads, past, self.dims.head_dim)
         return {name: torch.zeros(shape) for name in self.self_names}
 
-    def heard(self, recordings: int) -> dict[str, Tensor]:
+    def cross(self, recordings: int) -> dict[str, Tensor]:
         """What the decoder attends to in trials: a window of speech, and the same with its positions moved on."""
         return {
             name: torch.cat([value.roll(100 * index, dims=3 if "_key_" in name else 2) for index in range(recordings)])
@@ -168,7 +168,7 @@ class DecoderGraph(ExportableGraph):
     @cached_property
     @torch.no_grad()
     def _spoken(self) -> dict[str, Tensor]:
-        [encoder] = self._heard
+        [encoder] = self._trial_encoder
         return dict(zip(self.cross_names, encoder(encoder.window())[1:], strict=True))
 
     def example(self) -> dict[str, Tensor]:
@@ -176,7 +176,7 @@ class DecoderGraph(ExportableGraph):
             "tokens": torch.arange(24).reshape(6, 4) % self.dims.vocab,
             "padding": torch.arange(6) % 3,
             "places": torch.tensor([[1, 2, 3]] * 6),
-            **self.heard(3),
+            **self.cross(3),
             **self.empty(6, 5),
         }
 
@@ -187,12 +187,12 @@ class DecoderGraph(ExportableGraph):
             "tokens": tokens,
             "padding": torch.tensor([0, 0, 3, 1]),
             "places": torch.tensor([[3, 4]] * 4),
-            **self.heard(2),
+            **self.cross(2),
         }
         step = prefill | {"tokens": tokens[:, 2:3], "places": torch.zeros(4, 1, dtype=torch.int64)}
         yield Run([prefill, step, step], self.empty(4))
         # A trace may have taken the number of rows for a constant.
-        alone = {"tokens": tokens[:1], "padding": torch.tensor([0]), "places": torch.tensor([[4]]), **self.heard(1)}
+        alone = {"tokens": tokens[:1], "padding": torch.tensor([0]), "places": torch.tensor([[4]]), **self.cross(1)}
         yield Run([alone], self.empty(1))
 
     def forward(self, tokens: Tensor, padding: Tensor, places: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:

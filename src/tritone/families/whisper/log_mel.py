@@ -13,13 +13,13 @@ Floats = npt.NDArray[np.float32]
 
 
 def matrices(num_bins: int) -> tuple[Floats, Floats]:
-    """The window with its DFT (frame_length, 2 · heard), real parts first, and the filters (heard, num_bins).
+    """The window with its DFT (frame_length, 2 · used), real parts first, and the filters (used, num_bins).
 
-    Bins of the DFT that no filter hears are left out.
+    Bins of the DFT that no filter uses are left out.
     """
     banks = mel_banks(num_bins, SAMPLE_RATE, FRAME_LENGTH, 0.0, SAMPLE_RATE / 2)
-    heard = np.flatnonzero(banks.any(axis=1))
-    angles = 2 * np.pi * (np.outer(np.arange(FRAME_LENGTH), heard) % FRAME_LENGTH) / FRAME_LENGTH
+    used = np.flatnonzero(banks.any(axis=1))
+    angles = 2 * np.pi * (np.outer(np.arange(FRAME_LENGTH), used) % FRAME_LENGTH) / FRAME_LENGTH
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME_LENGTH) / FRAME_LENGTH)  # periodic, as torch's
     matrix = hann[:, None] * np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
-    return matrix.astype(np.float32), banks[heard].astype(np.float32)
+    return matrix.astype(np.float32), banks[used].astype(np.float32)

@@ -136,8 +136,8 @@ class TextDecoder(nn.Module):
             x = x + block.attn.attend(y, keys.transpose(2, 3), values, bias)[0]
             cross_keys, cross_values = (as_dtype(each, dtype) for each in cross[2 * index : 2 * index + 2])
             together = block.cross_attn_ln(x).reshape(cross_keys.shape[0], -1, x.shape[2])
-            heard, score = block.cross_attn.attend(together, cross_keys, cross_values)
-            x = x + heard.reshape(x.shape)
+            attended, score = block.cross_attn.attend(together, cross_keys, cross_values)
+            x = x + attended.reshape(x.shape)
             x = x + block.mlp(block.mlp_ln(x))
             caches += [keys, values]
             # of all rows of a recording, side by side

@@ -39,7 +39,7 @@ TASKS = ("translate", "transcribe")
 LANGUAGE = re.compile(r"<\|([a-z]{2,8})\|>")
 NO_LANGUAGES = {"nospeech", "nocaptions", "endoftext", *TASKS}
 TIME_STEP = 0.02  # seconds, of the tokens that are times
-# Speaker tags and sounds that nobody said. Of the miscellaneous ones, which may be several tokens, the first counts.
+# Speaker tags and sounds that are no speech. Of the miscellaneous ones, which may be several tokens, the first counts.
 SYMBOLS = (
     *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
     *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("'),
@@ -178,7 +178,7 @@ def special_tokens(tokens: Sequence[str], origin: str) -> dict[str, Any]:
 
 
 def suppressed_tokens(tokens: Sequence[str]) -> tuple[int, ...]:
-    """The ids that OpenAI never writes: symbols that nobody says, and special tokens that are part of prompts."""
+    """The ids that OpenAI never writes: symbols that nobody speaks, and special tokens that are part of prompts."""
     bpe = ByteLevelBpe(tokens)
     found = {bpe.encode(start)[0] for start in AT_WORD_STARTS}
     for symbol in (*SYMBOLS, *MISCELLANEOUS):

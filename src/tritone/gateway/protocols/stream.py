@@ -96,7 +96,7 @@ def _complaint(answer: ErrorAnswer) -> "Mapping[str, Any]":
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     message = await socket.receive()
-    # Whoever sends audio at once has said all in the address.
+    # Whoever sends audio at once has given all in the address.
     start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
     with closing(_audio(start)) as audio:
         async with await gateway.speech.open(start.ask, audio.rate, socket.caller) as live:
@@ -133,22 +133,22 @@ async def _take(message: str | bytes, socket: Socket, audio: LiveAudio, live: Li
     """Act on a message and send what came of it; returns whether more may come."""
     if isinstance(message, bytes):
         samples = await audio.push(message)
-        await _tell(socket, await live.accept(samples) if samples.size else [], start)
+        await _send_events(socket, await live.accept(samples) if samples.size else [], start)
         return True
     fields = read_json(message)
     match fields.get("type"):
         case "commit":
-            await _tell(socket, await live.commit(), start)
+            await _send_events(socket, await live.commit(), start)
             return True
         case "end":
             rest = await audio.finish()
-            await _tell(socket, await live.accept(rest) if rest.size else [], start)
-            await _tell(socket, await live.finish(), start)
+            await _send_events(socket, await live.accept(rest) if rest.size else [], start)
+            await _send_events(socket, await live.finish(), start)
             return False
     raise InputError(f'expected audio, {{"type": "commit"}} or {{"type": "end"}}, got {message[:80]!r}')
 
 
-async def _tell(socket: Socket, events: "Sequence[Event]", start: Start) -> None:
+async def _send_events(socket: Socket, events: "Sequence[Event]", start: Start) -> None:
     for event in events:
         if event.kind != "partial" or start.partials:
             await socket.send(as_message(event, words=start.words))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
 PROTOCOL = "vosk"
-DEFAULT_RATE = 8000  # Hz, as vosk-server has it where nobody says another
+DEFAULT_RATE = 8000  # Hz, as vosk-server has it where no other is given
 UNKNOWN = "[unk]"  # in a list of phrases: other words are possible too, as they always are here
-KEPT_S = 2.0  # of audio that is heard again without phrases that no token writes
+KEPT_S = 2.0  # of audio that is recognised again without phrases that no token writes
 PHRASE_WEIGHT = 3.0  # of a phrase list, natural-log units: a preference that the audio can still overrule
 
 
@@ -48,7 +48,7 @@ class Config:
     model: str = ""
 
     def changed(self, config: Any) -> "Config":
-        """This configuration with what a client says; `InputError` names what is unknown or unfit."""
+        """This configuration with what a client sends; `InputError` names what is unknown or unfit."""
         if not isinstance(config, dict) or (set(config) - set(READERS)):
             raise InputError(f'"config" is an object that may have {", ".join(READERS)}; got {str(config)[:200]}')
         try:
@@ -134,7 +134,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
 class _Listening:
     """A live stream whose phrases are those that the model can spell: others are left out, as vosk-server does.
 
-    The model says so with its first answer, so the audio until then is kept, and heard again without them.
+    The model says so with its first answer, so the audio until then is kept, and recognised again without them.
     """
 
     def __init__(self, gateway: "Gateway", socket: Socket, config: Config) -> None:

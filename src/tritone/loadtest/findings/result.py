@@ -2,7 +2,7 @@
 
     requests answered  ->  Measurement  ->  Report  ->  JSON, CSV, table, plots, page
 
-Times are milliseconds where the name says so, else seconds. A latency counts from the moment when a request was due
+Times are milliseconds where the name has `_ms`, else seconds. A latency counts from the moment when a request was due
 (open loop, streams) or sent (closed loop) until its whole answer was there.
 """
 

@@ -1,6 +1,6 @@
 """Which settings the measurements of a report vary, and the series that they make.
 
-measurements  ->  series: equal in all settings, differing in load alone  ->  the name that tells them apart
+measurements  ->  series: equal in all settings, differing in load alone  ->  the name that distinguishes them
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ def _key(measurement: Measurement, merged: bool = False) -> tuple[tuple[str, str
 def describe(held: Mapping[str, str], names: Iterable[str] | None = None) -> str:
     """Settings in words, "gRPC, 5 s, batch 8, onnxruntime"; only those of `names` if given.
 
-    Without `names` a batch of one goes without saying.
+    Without `names` a batch of one is not named.
     """
     if names is None:
         names = [name for name, value in held.items() if (name, value) != ("batch", "1")]

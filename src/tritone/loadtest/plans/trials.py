@@ -157,8 +157,8 @@ class Question:
         setting = sweep.winner.setting
         if setting.where == "process":
             chosen = {"runtime": setting.options.runtime, "precision": setting.options.precision}
-            told = "".join(f", {name}={value!r}" for name, value in chosen.items() if value)
-            return f"tritone.load({self.bundle!r}{told})  # in process, in batches of {setting.batch_size}"
+            arguments = "".join(f", {name}={value!r}" for name, value in chosen.items() if value)
+            return f"tritone.load({self.bundle!r}{arguments})  # in process, in batches of {setting.batch_size}"
         line = setting.options.build_command(self.bundle, mode=self._mode)
         # The command is the server's part; the other part is up to the clients.
         return f"{line}  # clients send batches of {setting.batch_size}" if setting.batching == "static" else line

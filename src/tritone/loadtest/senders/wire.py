@@ -175,7 +175,7 @@ def encode(
     Args:
         target: the model.
         waveforms: (samples,) float32 at the target's rate, one for each row. Rows are padded with zeros to the longest,
-            and `WAV_LENS` says how long each really is, because a tensor is rectangular.
+            and `WAV_LENS` holds how long each really is, because a tensor is rectangular.
         sequence_id: of the stream that this is a chunk of; 0 is none.
         start, end: whether it is the stream's first or last chunk.
         place: puts audio into shared memory and returns its place, or None where there is no room.
@@ -194,7 +194,7 @@ def encode(
     # A runtime need not accept a tensor without elements: no audio is one sample of padding.
     if not target.has_lengths and (min(lengths) == 0 or len(set(lengths)) > 1):
         raise ValueError(
-            f"model '{target.model}' is not told how long audio is, so it cannot be padded. Use batch size 1, or "
+            f"model '{target.model}' takes no lengths of audio, so it cannot be padded. Use batch size 1, or "
             "utterances of one length."
         )
     block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<i2" if target.pcm else "<f4")

@@ -41,7 +41,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """A pool of samples, equally likely. `seconds` says for people what they are, as that of a `Workload` does."""
+    """A pool of samples, equally likely. `seconds` describes for people what they are, as that of a `Workload` does."""
 
     seconds: str
     samples: Sequence[Sample]
@@ -136,11 +136,11 @@ def _read(file: Path, model: DescribedModel) -> Sample:
     body, end = _json(content)
     if not isinstance(body, dict):
         raise ValueError("a sample is a JSON object: the body of a request, or values by name")
-    told = body.get("inputs")
-    if not (isinstance(told, list) and all(isinstance(each, dict) and "name" in each for each in told)):
+    tensors = body.get("inputs")
+    if not (isinstance(tensors, list) and all(isinstance(each, dict) and "name" in each for each in tensors)):
         return _sample({name: _plain(model, name, value) for name, value in body.items()}, model)
     arrays = {}
-    for each in told:
+    for each in tensors:
         tensor = _named(model, each["name"])
         if each.get("datatype") != tensor.type:
             raise ValueError(f"{tensor.name} is of type {each.get('datatype')}, {tensor.type} is needed")
@@ -207,7 +207,7 @@ def _plain(model: DescribedModel, name: str, value: Any) -> Array:
     array = _array(name, value)
     dims = tensor.shape[1:] if model.batched else tensor.shape
     if array.ndim <= 1 and array.ndim != len(dims) and dims.count(-1) <= 1:
-        with suppress(ValueError):  # told below, with the shape that it has
+        with suppress(ValueError):  # reported below, with the shape that it has
             array = array.reshape(dims)
     return array
 
@@ -235,8 +235,8 @@ def _sample(
         inputs.append(Input(name, tensor.type, _typed(tensor, array)))
     rows = {len(each.array) for each in inputs} if model.batched else {1}
     if len(rows) > 1 or not 0 < min(rows) <= max(model.max_batch_size, 1):
-        told = " and ".join(map(str, sorted(rows)))
-        raise ValueError(f"its inputs have {told} rows, they must have equally many, 1 to {model.max_batch_size}")
+        counts = " and ".join(map(str, sorted(rows)))
+        raise ValueError(f"its inputs have {counts} rows, they must have equally many, 1 to {model.max_batch_size}")
     return Sample(inputs=tuple(inputs), parameters=parameters, outputs=outputs)
 
 

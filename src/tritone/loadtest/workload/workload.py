@@ -36,7 +36,7 @@ Draw = Callable[[int, np.random.Generator], Lengths]
 class Workload:
     """A pool of distinct utterances, equally likely.
 
-    `seconds` says what they are, for people. `waveforms` are (samples,) float32 at `sample_rate` Hz. `references` has a
+    `seconds` describes them for people. `waveforms` are (samples,) float32 at `sample_rate` Hz. `references` has a
     text, or None, for each; empty means that none has one.
     """
 

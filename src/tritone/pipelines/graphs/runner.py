@@ -200,7 +200,7 @@ class GraphRunner:
         Args:
             outputs_for: which outputs are wanted for waveforms, by their indices.
             take: uses the outputs for waveforms, by their indices; called from several threads at once.
-            languages: of the waveforms, for a graph that is told them; "" is the usual one.
+            languages: of the waveforms, for a graph that takes them; "" is the usual one.
 
         Returns:
             The errors of waveforms, by their indices, whose samples are not finite or far beyond [-1, 1]. In their

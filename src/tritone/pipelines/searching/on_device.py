@@ -3,6 +3,8 @@
 encoder_out on the device, options of each row  ->  tokens or hypotheses of each row
 """
 
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,24 +26,39 @@ class GreedyTokens(NamedTuple):
     contexts: Array  # (rows, context_size) int64
 
 
+class DeviceState:
+    """A greedy search whose predictor has a state, as `StatefulState` where the state stays on the device.
+
+    `row`: of the device's `StateRows`, which has the state; 0 before the first frames, and always in whole utterances.
+    """
+
+    def __init__(self, options: SearchOptions) -> None:
+        """Start before the first token; of the options a penalty and a number of symbols are used."""
+        assert options.max_symbols is not None
+        self.blank_penalty, self.max_symbols = options.blank_penalty, options.max_symbols
+        self.num_frames = self.ahead = self.symbols = self.row = 0
+
+
 class DeviceTransducer:
     """Searches with a predictor and a joiner on one device. May be called from several threads."""
 
     def __init__(self, network: Any, device: str) -> None:
         """Take the `GraphNetwork`, whose graphs are run by torch on `device`."""
         from tritone.runtime.torch.loop import DeviceLoops
-        from tritone.search.device.kernels_for import kernels_for, whole_for
+        from tritone.search.device.kernels_for import kernels_for, stateful_for, whole_for
         from tritone.search.device.stateless import stateless_weights
 
         self._network = network
         self._place = device
-        self._kernels = kernels_for(device)
+        self._kernels = stateful_for(device) if network.state_names else kernels_for(device)
         weights = stateless_weights(network.predictor_graph.program, network.joiner_graph.program)
         whole = None if weights is None else whole_for(device)
         self._whole = whole if whole is not None and whole.can_search(weights) else None
         self._weights = weights
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
+        self._state_rows: Any = None
+        self._making = threading.Lock()
 
     def greedy(
         self,
@@ -84,6 +101,73 @@ class DeviceTransducer:
             for row, found in enumerate(counts[:count].tolist())
         ]
         return GreedyTokens(rows, last[:count])
+
+    def stateful(
+        self,
+        searches: Sequence[DeviceState],
+        encoder_out: Any,
+        num_frames: npt.NDArray[np.integer[Any]],
+        *,
+        goes_on: bool = True,
+    ) -> list[TokenRow]:
+        """Search further frames of some rows greedily with a predictor that has a state, as `advance_stateful` does.
+
+        Args:
+            searches: one for each row, all different.
+            encoder_out: (rows, frames, dim), held on the device or an array.
+            goes_on: whether frames may follow.
+        """
+        from tritone.search.device.greedy import LOOK_AHEAD
+        from tritone.search.device.stateful import FIRST, StatefulLoop
+
+        reads = [each.row or FIRST for each in searches]
+        state_rows = self._rows_with(searches if goes_on else ())
+        shape = _padded(encoder_out.shape)
+        lengths = np.clip(num_frames, 0, most_frames := encoder_out.shape[1]).tolist()
+        numbers = [
+            (count, each.ahead, each.symbols, each.max_symbols, read, each.row)
+            for each, count, read in zip(searches, lengths, reads, strict=True)
+        ]
+        penalties = [each.blank_penalty for each in searches]
+        most, penalised = max(each.max_symbols for each in searches), any(penalties)
+        ahead = min(LOOK_AHEAD, 1 << max(0, most_frames - 1).bit_length())  # steps of streams may have fewer frames
+        name = "stateful", most, penalised, ahead
+
+        def make() -> Any:
+            network = self._of_stateful(state_rows)
+            return StatefulLoop(**network, max_symbols=most, penalised=penalised, look_ahead=ahead)
+
+        small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
+        (block,) = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        heads, longest = block[: len(searches), :3, 0].tolist(), 1 + int(block[: len(searches), 0, 0].max())
+        fields = block[: len(searches), :, 1:longest].copy()  # of a block that is mostly room
+        fields[:, 1:3] += np.array([each.num_frames for each in searches], np.int32)[:, None, None]
+        confidences = np.exp(np.minimum(fields[:, 3].view(np.float32), 0))
+        found = []
+        for row, (search, count) in enumerate(zip(searches, lengths, strict=True)):
+            tokens, search.ahead, search.symbols = heads[row]
+            search.num_frames += count
+            ids, starts, ends = fields[row, :3, :tokens]
+            found.append(TokenRow(ids, starts, ends, confidences[row, :tokens]))
+        return found
+
+    def _rows_with(self, searches: Sequence[DeviceState]) -> Any:
+        """The predictor's states; each of these searches has a row in them, as long as it is there."""
+        from tritone.search.device.stateful import StateRows
+
+        with self._making:
+            if self._state_rows is None:
+                vector, states = self._network.first
+                rows = StateRows([vector, *states], self._place)
+                self._loops.between(rows.grow)
+                self._state_rows = rows
+            for search in searches:
+                if not search.row:
+                    if not self._state_rows.free:
+                        self._loops.between(self._state_rows.grow)
+                    search.row = self._state_rows.free.popleft()
+                    weakref.finalize(search, self._state_rows.free.append, search.row).atexit = False
+            return self._state_rows
 
     def modified_beam(
         self,
@@ -130,6 +214,27 @@ class DeviceTransducer:
     @property
     def _tokens(self) -> dict[str, Any]:
         return {"blank_id": self._network.blank_id, "unk_id": self._network.unk_id}
+
+    def _of_stateful(self, state_rows: Any) -> dict[str, Any]:
+        network = self._network
+        inputs, states = tuple(network.predictor_graph.inputs), network.state_names
+        step = network.predictor_graph.function(("predictor_out", *(f"next_{name}" for name in states)))
+        join = network.joiner_graph.function(("logits",))
+
+        def predict(tokens: Any, *values: Any) -> Any:
+            feed = {"context": tokens, **dict(zip(states, values, strict=True))}
+            return step(*(feed[name] for name in inputs))
+
+        return {
+            "predict": predict,
+            "join": lambda frames, vectors: join(frames, vectors)[0],
+            "rows": state_rows,
+            "vocab_size": network.vocab_size,
+            "blank_id": network.blank_id,
+            "durations": network.durations,
+            "device": self._place,
+            "kernels": self._kernels,
+        }
 
     def _of_network(self) -> dict[str, Any]:
         network = self._network

@@ -16,7 +16,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceTransducer
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
@@ -25,6 +25,7 @@ from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
+from tritone.search.transducer.memory import StatefulPredictor
 from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.network import Contexts, Network, StatefulNetwork, States, Vectors
 from tritone.search.transducer.predictor import PredictorCache
@@ -74,6 +75,11 @@ class GraphNetwork:
         feed = {"context": tokens, **{each.name: value for each, value in zip(self._states, states, strict=True)}}
         vectors, *found = self.predictor_graph(feed, ("predictor_out", *(f"next_{each.name}" for each in self._states)))
         return vectors, found
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Inputs of the predictor that are states, in the order of `step`."""
+        return tuple(each.name for each in self._states)
 
     @cached_property
     def first(self) -> tuple[Vectors, States]:
@@ -127,13 +133,34 @@ class StatefulGreedySearch(GreedySearch):
             search.add(tokens)
 
 
+class StatefulDeviceSearch(GreedySearch):
+    """The same on a device, which keeps the state of a stream."""
+
+    def __init__(self, options: SearchOptions, device: DeviceTransducer) -> None:
+        """Start a search."""
+        super().__init__(options)
+        self._device, self._state = device, DeviceState(options)
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Any], rows: Sequence[int]) -> None:
+        states, frames = [search._state for search in searches], outputs[HELD_OUT].rows(rows)
+        found = searches[0]._device.stateful(states, frames, of_rows(outputs["num_frames"], rows))
+        for search, tokens in zip(searches, found, strict=True):
+            if tokens:  # of hundreds of streams few have any in a step
+                search.add(tokens)
+
+
 class TransducerBeamSearch(BeamSearch):
     """Beam search of one utterance or stream; those of one batch ask predictor and joiner together."""
 
     def __init__(
-        self, options: SearchOptions, cache: PredictorCache, scorer: "Scorer | None", history: int | None
+        self,
+        options: SearchOptions,
+        cache: PredictorCache | StatefulPredictor,
+        scorer: "Scorer | None",
+        history: int | None,
     ) -> None:
-        """Start a search; `scorer` and `history` as of the beam."""
+        """Start a search; `cache`, `scorer` and `history` as of the beam."""
         common: dict[str, Any] = {
             "beam": options.beam,
             "blank_penalty": options.blank_penalty,
@@ -145,6 +172,7 @@ class TransducerBeamSearch(BeamSearch):
         if options.mode == "modified-beam":
             self._state = ModifiedBeam(cache, **common)
         else:
+            assert isinstance(cache, PredictorCache)  # see `obstacle`
             self._state = FastBeam(
                 cache,
                 **common,
@@ -209,11 +237,11 @@ class TransducerSearching(Searching):
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
         settings = bundle.manifest.transducer
-        if mode in cls.modes and mode != "greedy" and settings is not None and settings.states:
+        if mode == "fast-beam" and settings is not None and settings.states:
             named = "a TDT model" if settings.durations else "a transducer"
             return (
-                f"this is {named} whose predictor has a state (an LSTM), which is searched with greedy alone, not with "
-                f"{mode}"
+                f"this is {named} whose predictor has a state (an LSTM), so no two of its hypotheses go on alike, as "
+                f"{mode} needs; take modified-beam, or greedy"
             )
         return super().obstacle(bundle, mode)
 
@@ -232,8 +260,8 @@ class TransducerSearching(Searching):
         Args:
             network: its predictor and joiner, which run on `device`.
             settings, threads: as of `Searching`, errors too.
-            graph: the encoder. If all three are programs of torch on a GPU, greedy search and modified beam search
-                without a scorer, of whole utterances, run there too.
+            graph: the encoder. If all three are programs of torch on a GPU, greedy search runs there too, and for
+                whole utterances modified beam search without a scorer where the predictor has no state.
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
@@ -242,7 +270,8 @@ class TransducerSearching(Searching):
         self._max_symbols = described.max_symbols
         self._stateful = cast(StatefulNetwork, network) if described.states else None
         self._cache = PredictorCache(network)
-        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False) and not described.states
+        self._predictor = self._cache if self._stateful is None else StatefulPredictor(self._stateful)
+        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
         self._device = DeviceTransducer(network, device) if on_gpu else None
         # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
         # several times at once, and their searches are side by side as they are.
@@ -272,7 +301,11 @@ class TransducerSearching(Searching):
                 groups.setdefault((asked.mode, number), []).append(row)
         for (mode, number), rows in groups.items():
             chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
-            if mode == "greedy":
+            if mode == "greedy" and self._stateful is not None:
+                states = [DeviceState(each) for each in chosen]
+                new = self._device.stateful(states, frames, num_frames, goes_on=False)
+                hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in new]
+            elif mode == "greedy":
                 contexts = np.tile(np.array(self._cache.network.start, np.int64), (len(rows), 1))
                 penalties = [each.blank_penalty for each in chosen]
                 said = self._device.greedy(frames, num_frames, contexts, penalties, number)
@@ -292,6 +325,8 @@ class TransducerSearching(Searching):
         """Whether a whole utterance can be searched on the device."""
         if self._device is None or options.mode == "fast-beam":
             return False
+        if self._stateful is not None and options.mode != "greedy":
+            return False
         return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
 
     def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
@@ -300,12 +335,14 @@ class TransducerSearching(Searching):
         return on_cpu or not self._is_on_device(options)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        if options.mode != "greedy":
+            kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
+            return kind(options, self._predictor, self._scorer(options), history)
+        if self._stateful is not None and self._device is not None:
+            return StatefulDeviceSearch(options, self._device)
         if self._stateful is not None:
             return StatefulGreedySearch(options, self._stateful)
-        if options.mode == "greedy":
-            return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
-        kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
-        return kind(options, self._cache, self._scorer(options), history)
+        return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
 
     def warm_up(self) -> None:
         if self._is_on_device(self.options):

@@ -1,6 +1,6 @@
 """The course of one recording through a Whisper model, window by window, as questions to whoever has the network.
 
-    features, options  ->  asks: Hear, Detect, Write, Align  ->  transcript
+    features, options  ->  asks: Encode, Detect, Write, Align  ->  transcript
 
 Where a window begins depends on the text of the last, so a recording asks one thing at a time. Many recordings are
 answered together by `together.py` on the host, or by `engine.py` on a device; what one gives depends on no other.
@@ -43,7 +43,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Hear:
+class Encode:
     """Encode the next window, features (frames, bins), at most `window_frames`; answered by nothing."""
 
     features: Any
@@ -67,7 +67,7 @@ class Align:
 
     `start`: the tokens before it. `places`: of the text's tokens among those that were written. `positions`: those of
     the recording. `before`: tokens of text between the start and what was written, which are not asked for; then none
-    of it is heard before the position `first`.
+    of it is aligned before the position `first`.
     """
 
     start: Sequence[int]
@@ -91,7 +91,7 @@ class Aligned:
     probabilities: npt.NDArray[np.float32]
 
 
-Ask: TypeAlias = Hear | Detect | Write | Align
+Ask: TypeAlias = Encode | Detect | Write | Align
 Course: TypeAlias = Generator[Ask, Any, Any]  # what it returns is its result, such as a transcript
 
 
@@ -141,7 +141,7 @@ class Transcribing:
         recording, size = self._recording, self.special.window_frames
         while recording.seek < len(recording.features):
             window = recording.features[recording.seek : recording.seek + size]
-            yield Hear(window)
+            yield Encode(window)
             if not recording.language:
                 recording.language = yield Detect()
             text = yield from self._decoded()

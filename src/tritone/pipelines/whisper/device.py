@@ -165,7 +165,7 @@ class OnDevice:
         def step(size: int, **form: bool) -> None:
             self.step(size, **form).array()
 
-        heard = [partial(encode, size) for size in windows if size <= self.windows]
+        encodings = [partial(encode, size) for size in windows if size <= self.windows]
         plain = [partial(step, size) for size in rows]
         before = [
             partial(read_before, size, length)
@@ -176,7 +176,7 @@ class OnDevice:
         rest = [partial(step, size, sampled=True) for size in rows]
         if self.writing.aligns:
             rest += [partial(step, size, told=True) for size in rows]
-        return [*heard[:1], *plain, *heard[1:], *before, *rest]
+        return [*encodings[:1], *plain, *encodings[1:], *before, *rest]
 
     def turn(self) -> AbstractContextManager[None]:
         """The time in which steps may be launched."""

@@ -28,7 +28,7 @@ from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
-from tritone.pipelines.whisper.course import Align, Course, Detect, Hear, Write
+from tritone.pipelines.whisper.course import Align, Course, Detect, Encode, Write
 from tritone.pipelines.whisper.reading import (
     PLAIN_OUTPUTS,
     Done,
@@ -109,7 +109,7 @@ class Engine:
         """Take the device, the ids of a model with `vocab` tokens, where work is counted, and samples of a frame.
 
         Args:
-            preparing: is told of the calls that are recorded beside requests; None: all of them are before.
+            preparing: notes the calls that are recorded beside requests; None: all of them are before.
         """
         self._preparing = preparing
         self._part: Part | None = None
@@ -134,7 +134,7 @@ class Engine:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew, with nothing under way."""
+        """Start again, with nothing under way."""
         device = self._device
         self._slots = [*range(device.windows)]
         self._free = bytearray(b"\1" * device.rows)
@@ -254,7 +254,7 @@ class Engine:
 
     def _turn(self) -> bool:
         """One round of everything that can be done now; whether there was anything."""
-        parts = (self._hear, self._encode, self._go_on, self._begin, self._step, self._read, self._look)
+        parts = (self._take_encoded, self._encode, self._go_on, self._begin, self._step, self._read, self._look)
         return any([part() for part in parts])
 
     def _go_on(self) -> bool:
@@ -283,7 +283,7 @@ class Engine:
             self._leave(recording)
             self._close(recording, as_value(error))
         else:
-            if isinstance(ask, Hear):
+            if isinstance(ask, Encode):
                 self._leave(recording)
                 recording.window, recording.since = ask.features, time.perf_counter()
                 self._waiting.append(recording)
@@ -362,7 +362,7 @@ class Engine:
             began = True
         return began
 
-    def _hear(self) -> bool:
+    def _take_encoded(self) -> bool:
         """Go on with windows that have been encoded."""
         began = False
         while self._calls and self._calls[0][0].is_there:

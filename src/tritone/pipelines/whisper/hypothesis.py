@@ -12,7 +12,7 @@ from tritone.pipelines.whisper.course import (
     Aligned,
     Ask,
     Detect,
-    Hear,
+    Encode,
     Model,
     Text,
     Write,
@@ -63,7 +63,7 @@ class Look:
 
     def course(self) -> Generator[Ask, Any, Hypothesis]:
         """Everything that is asked; returns the words after the final ones."""
-        yield Hear(self.features)
+        yield Encode(self.features)
         language = self.language
         if not language:
             language = yield Detect()

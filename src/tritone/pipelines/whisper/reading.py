@@ -87,8 +87,8 @@ class History:
         beam, rows = text.beam, text.rows
         if beam is None or found[0, rows.start] < 0:
             return None  # its prompt is being read
-        told = found[PLAIN_OUTPUTS:, rows.start : rows.stop].reshape(2, 3, len(rows)).transpose(2, 0, 1).reshape(-1, 3)
-        beam.take((int(source), int(token), float(total)) for token, source, total in told.tolist())
+        best = found[PLAIN_OUTPUTS:, rows.start : rows.stop].reshape(2, 3, len(rows)).transpose(2, 0, 1).reshape(-1, 3)
+        beam.take((int(source), int(token), float(total)) for token, source, total in best.tolist())
         if not beam.is_over:
             return None
         written, steps = beam.written(self._silence(text, rows.start, number)), beam.best.steps
@@ -101,9 +101,9 @@ class History:
         found: list[tuple[Written, int, int]] = []
         for row, last in text.ends.items():
             lines = self._lines(text, last)
-            said = self._kept[lines, 0, row]
-            chosen = lines[said >= 0]
-            tokens = [int(token) for token in said[said >= 0].tolist()]
+            ids = self._kept[lines, 0, row]
+            chosen = lines[ids >= 0]
+            tokens = [int(token) for token in ids[ids >= 0].tolist()]
             if tokens and tokens[-1] == self._special.eot:
                 tokens.pop()
             log_prob = float(self._kept[chosen, 1, row].sum(dtype=np.float64))
@@ -120,7 +120,7 @@ class History:
         return np.arange(text.first, last + 1) % len(self._kept)
 
     def _silence(self, text: TextUnderWay, row: int, last: int) -> float:
-        """The probability of silence, which one of the steps has told."""
+        """The probability of silence, which one of the steps has returned."""
         if text.job.no_speech is None:
             return 0.0
         return float(self._kept[self._lines(text, last), 2, row].sum())
@@ -135,7 +135,7 @@ class History:
         rows = [*rows, rows[-1]][: count + 1]
         before = len(job.prompt) - job.sot - 1  # tokens from the start token on that are read and write nothing
         late = self._device.attention([text.rows.start] * before + rows, len(window) // FRAMES_PER_STEP)
-        # A time is no plain token: what is told of it is no log-probability.
+        # A time is no plain token: what is returned for it is no log-probability.
         probabilities = np.exp(np.minimum(log_probs[:count], 0.0)).astype(np.float32)
         return replace(written, attention=Attention(lambda: late.array()[before:], probabilities))
 

@@ -20,7 +20,7 @@ CLEAR_S = 1.2
 
 @dataclass(frozen=True)
 class LiveWord:
-    """A word of a hypothesis: its text with the space before it, its tokens, and where it was heard in the stream."""
+    """A word of a hypothesis: its text with the space before it, its tokens, and where it is in the stream."""
 
     text: str
     tokens: tuple[int, ...]
@@ -34,17 +34,17 @@ class LiveWord:
         return self.text.strip().strip(BEFORE_WORDS + AFTER_WORDS).lower()
 
 
-def alignatt(words: Sequence[LiveWord], before: Sequence[LiveWord], heard_s: float) -> int:
+def alignatt(words: Sequence[LiveWord], before: Sequence[LiveWord], audio_s: float) -> int:
     """Those that attend to audio which is well before the end: what is there is not changed by what comes."""
     count = 0
     for word in words:
-        if word.end_s > heard_s - CLEAR_S:
+        if word.end_s > audio_s - CLEAR_S:
             break
         count += 1
     return count
 
 
-def agreement(words: Sequence[LiveWord], before: Sequence[LiveWord], heard_s: float) -> int:
+def agreement(words: Sequence[LiveWord], before: Sequence[LiveWord], audio_s: float) -> int:
     """Those that two hypotheses after each other begin with."""
     count = 0
     for word, earlier in zip(words, before, strict=False):

@@ -26,7 +26,7 @@ from tritone.transcript import Span, Transcript, joined
 
 BEFORE_S = 0.3  # audio before speech that is kept
 QUIET_S = 0.5  # after speech, in which its last words are not cut off any more
-AFTER_S = 0.2  # audio after speech with which its last word can be told
+AFTER_S = 0.2  # audio after speech with which its last word can be recognised
 LEAST_FRAMES = 3  # that pass the gate one after the other where speech begins
 CATCH_UP_S = 5.0  # of audio that waits: it is looked at in steps of so much
 SENTENCE_SHARE = 0.4  # of a model's window, from which on a segment ends with a sentence
@@ -57,10 +57,10 @@ class LiveStream:
         self._catch_up = max(self._partial, min(self._whole(CATCH_UP_S), self._whole(self._longest / 3 / self._rate)))
         self._pause = self._whole(options.pause_s)
         self._language = options.language or ("" if model.special.languages else ENGLISH)
-        self._prompt, self._before = list(prompt), list(prompt)
+        self._before = list(prompt)
         self._parts: list[Waveform] = []  # the audio from the window's begin on
         self._rest: Samples = np.zeros(0, np.float32)  # of the frame that is not whole yet
-        self._begin = self._heard = 0
+        self._begin = self._num_samples = 0
         self._passes: deque[bool] = deque()  # of the frames that wait
         self._run = 0  # frames that passed, one after the other
         self._at = self._ticked = self._looked = 0  # how far it is, when it could be looked at, when it was
@@ -77,7 +77,7 @@ class LiveStream:
         if len(samples):
             new = np.array(widened(samples))
             self._parts.append(new)
-            self._heard += len(new)
+            self._num_samples += len(new)
             self._rest = np.concatenate([self._rest, new])
         if final:
             self._closing = True
@@ -108,13 +108,13 @@ class LiveStream:
         """The transcript of the segment under way, with the segments that ended since the answer before."""
         ended, self._ended = tuple(self._ended), []
         words = [*self._final, *self._open]
-        return self._transcript(words, self._heard, details=details, is_final=self.is_over, ended=ended)
+        return self._transcript(words, self._num_samples, details=details, is_final=self.is_over, ended=ended)
 
     # When to look.
 
     def _tick(self) -> bool:
         """Go on to the next moment at which the window can be looked at; False: more audio is needed."""
-        frame, waiting = self._gate.frame, self._heard - self._ticked
+        frame, waiting = self._gate.frame, self._num_samples - self._ticked
         limit = self._ticked + (self._catch_up if waiting >= self._catch_up else self._partial)
         self._is_pause = False
         while self._passes and self._at < limit and not self._is_pause:
@@ -165,8 +165,8 @@ class LiveStream:
         if not self._is_end:
             is_quiet = self._speech is None or self._at - self._speech[1] >= self._whole(QUIET_S)
             sure = words if is_quiet else words[:-1]
-            heard_s = math.inf if is_quiet else self._at / self._rate
-            count = POLICIES[self.options.policy](sure, self._open, heard_s) if self._language else 0
+            audio_s = math.inf if is_quiet else self._at / self._rate
+            count = POLICIES[self.options.policy](sure, self._open, audio_s) if self._language else 0
         self._final += words[:count]
         self._open = list(words[count:])
         if self._is_last:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.whisper.course import Align, Aligned, Ask, Course, Detect, Hear, Write
+from tritone.pipelines.whisper.course import Align, Aligned, Ask, Course, Detect, Encode, Write
 from tritone.pipelines.whisper.network import Heard, Network
 from tritone.search.whisper.alignment import token_starts
 from tritone.search.whisper.decoding import decode, log_softmax
@@ -57,14 +57,14 @@ class Together:
     def _advance(self, chosen: Sequence[int], asks: dict[int, Ask], go_on: Callable[[int, object], None]) -> None:
         """Answer some recordings until each asks for its next window."""
         start = time.perf_counter()
-        windows = [ask.features for index in chosen if isinstance(ask := asks[index], Hear)]
+        windows = [ask.features for index in chosen if isinstance(ask := asks[index], Encode)]
         heard = self._network.hear(windows)
         place = {index: row for row, index in enumerate(chosen)}
         encoded = time.perf_counter()
         for index in chosen:
             go_on(index, None)
         kinds: Any = ((Detect, self._detect), (Write, self._write), (Align, self._align))
-        while left := [index for index in chosen if not isinstance(asks.get(index, Hear(None)), Hear)]:
+        while left := [index for index in chosen if not isinstance(asks.get(index, Encode(None)), Encode)]:
             for kind, answer in kinds:
                 if these := [index for index in left if isinstance(asks[index], kind)]:
                     answers = answer([asks[index] for index in these], heard, [place[index] for index in these])

@@ -1,4 +1,4 @@
-"""The words of a window and their times: tokens of its text grouped into words, each with where it was heard.
+"""The words of a window and their times: tokens of its text grouped into words, each with its place in the audio.
 
     tokens of a text, probabilities and starts of them  ->  Spans, in seconds from the start of the window
 

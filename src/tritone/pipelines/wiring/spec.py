@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tritone.bundle.bundle import explain_fault
 from tritone.errors import InputError
 from tritone.paths import local, open_file
 from tritone.yaml_text import read_yaml
@@ -112,7 +113,7 @@ def read_spec(path: str | Path) -> EnsembleSpec:
     try:
         return EnsembleSpec.model_validate(found)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, each['loc'])) or 'spec'}: {_explained(each)}" for each in error.errors()[:5]]
+        faults = [f"{'.'.join(map(str, each['loc'])) or 'spec'}: {explain_fault(each)}" for each in error.errors()[:5]]
         raise InputError(f"{path}: {'; '.join(faults)}") from error
 
 
@@ -136,11 +137,3 @@ class _Loader(yaml.SafeLoader):
             if key in keys[:index]:
                 raise yaml.YAMLError(f"line {node.value[index][0].start_mark.line + 1}: {key!r} is there twice")
         return super().construct_mapping(node, deep)
-
-
-def _explained(fault: Any) -> str:
-    if fault["type"] == "missing":
-        return "this field is required but absent"
-    if fault["type"] == "extra_forbidden":
-        return "unknown field"
-    return f"{fault['msg']}, got {str(fault['input'])[:80]!r}"

@@ -52,7 +52,7 @@ def describe(path: Path) -> GraphDescription:
     twice = [name for name, count in Counter(each.name for each in (*inputs, *outputs)).items() if count > 1]
     notes = [f"operators of {', '.join(foreign)}, which onnxruntime does not bring"] if foreign else []
     notes += [f"two of its inputs and outputs are called {name!r}" for name in twice]
-    notes += [f"loops ({', '.join(loops)}), whose end only running it tells"] if loops else []
+    notes += [f"loops ({', '.join(loops)}), whose end only running it shows"] if loops else []
     for name in beside:
         if "\0" in name or (path.parent / name).resolve().parent != path.parent.resolve():
             notes.append(f"weights at {name!r}, outside of its folder: Tritone does not open it")

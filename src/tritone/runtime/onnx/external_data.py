@@ -19,7 +19,7 @@ ATTENTION = "Softmax"
 
 
 class GraphFile(NamedTuple):
-    """The weights that lie beside a graph, whether it has a loop, whose end only running it tells, and attention.
+    """The weights that lie beside a graph, whether it has a loop, whose end only running it shows, and attention.
 
     `model`: an `onnx.ModelProto`, without the weights that lie beside it.
     """

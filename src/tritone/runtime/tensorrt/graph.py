@@ -56,13 +56,13 @@ class TensorRtGraph:
 
         Raises:
             OperatorError: engines cannot run on the device, or this one was built for another version or GPU.
-            BundleError: nothing tells what it was built with, or TensorRT cannot read it.
+            BundleError: nothing records what it was built with, or TensorRT cannot read it.
             ValueError: the device name makes no sense.
         """
         if reason := obstacle(device):
             raise OperatorError(f"device {device} was asked for, but {reason}.")
         if engine is None:
-            raise BundleError(f"{path}: nothing says what it was built with, so it is not opened. {REBUILD}.")
+            raise BundleError(f"{path}: nothing records what it was built with, so it is not opened. {REBUILD}.")
         index = cuda_index(device) or 0
         self._place = _place(index)
         library = tensorrt_library.load_library(engine.library)
@@ -246,7 +246,7 @@ def check_stamp(path: Path, engine: EngineStamp, library: Library, gpu: Gpu) -> 
 
 
 def _same_version(one: str, other: str) -> bool:
-    """Whether versions are equal as far as both tell: `trtexec` knows three numbers of what Python knows four of."""
+    """Whether versions are equal as far as both go: `trtexec` knows three numbers of what Python knows four of."""
     return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
 
 

@@ -93,7 +93,8 @@ class Builder:
 
     def apply(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of an operator of aten, its arguments put on our device."""
-        return self.call(function, *self._placed(function, args, kwargs), _is_foldable(function))
+        foldable = torch.Tag.nondeterministic_seeded not in function.tags
+        return self.call(function, *self._placed(function, args, kwargs), foldable)
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], foldable: bool = True) -> Any:
         """The result of a function: computed now if all arguments are known, a node if not."""
@@ -145,10 +146,6 @@ def has_node(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
     return any(map(has_node, value)) if isinstance(value, list) else isinstance(value, fx.Node)
-
-
-def _is_foldable(function: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded not in function.tags
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:

@@ -117,10 +117,10 @@ class CompiledStore:
             return
         if not self.folder.is_dir():
             if self.folder.parent.is_dir():
-                self._say("was compiled for another torch, driver or device", self._differences())
+                self._warn("was compiled for another torch, driver or device", self._differences())
             return
-        if reason := self._distrusted():
-            self._say("has compiled calls that are not used", reason)
+        if reason := distrust(self.root) or distrust(self.folder.parent) or distrust(self.folder):
+            self._warn("has compiled calls that are not used", reason)
             return
         for path in sorted(self.folder.glob("*.json")):
             if path.name == "stamp.json":
@@ -128,13 +128,13 @@ class CompiledStore:
             try:
                 call, file = _read(path), path.with_suffix(".pt2")
                 if reason := distrust(path) or distrust(file):
-                    self._say("has a compiled call that is not used", reason)
+                    self._warn("has a compiled call that is not used", reason)
                 elif hashlib.sha256(file.read_bytes()).hexdigest() != call.sha256:
-                    self._say("has a compiled call that is not used", f"{file} is damaged")
+                    self._warn("has a compiled call that is not used", f"{file} is damaged")
                 else:
                     yield call, file
             except (OSError, ValueError, KeyError, TypeError) as error:
-                self._say("has a compiled call that is not used", f"{path} cannot be read ({error})")
+                self._warn("has a compiled call that is not used", f"{path} cannot be read ({error})")
 
     def open(self, concurrency: int = 1, loaded: "Sequence[LoadedCall]" = ()) -> "list[LoadedCall]":
         """Load all calls; those that cannot be loaded are named in the log.
@@ -149,7 +149,7 @@ class CompiledStore:
                 had = next((each for each in loaded if each.call == call), None)
                 found.append(had or LoadedCall(call, path, self._program, self._device, concurrency))
             except RuntimeError as error:
-                self._say("has a compiled call that is not used", f"{path} cannot be loaded ({error})")
+                self._warn("has a compiled call that is not used", f"{path} cannot be loaded ({error})")
         return found
 
     def keep(self, outputs: Sequence[str], shapes: Shapes, made: Path, compile_s: float) -> CompiledCall:
@@ -167,9 +167,6 @@ class CompiledStore:
         """Make the folder, for this user alone."""
         make_private(self.root, self.folder.parent, self.folder)
 
-    def _distrusted(self) -> str | None:
-        return distrust(self.root) or distrust(self.folder.parent) or distrust(self.folder)
-
     def _differences(self) -> str:
         """What differs between this machine and those that calls were compiled for."""
         stamp_text = []
@@ -182,7 +179,7 @@ class CompiledStore:
                 continue
         return "; ".join(dict.fromkeys(stamp_text)) or "its stamp cannot be read"
 
-    def _say(self, what: str, why: str) -> None:
+    def _warn(self, what: str, why: str) -> None:
         LOGGER.warning("the program %s: %s; it runs as it is. `tritone compile` compiles it again", what, why)
 
 

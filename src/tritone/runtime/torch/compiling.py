@@ -33,7 +33,7 @@ from tritone.runtime.torch.program import read_program
 CPUS_OF_ONE = 4  # a compiler keeps about as many busy
 NICENESS = 10  # of compilers, beside a model that answers
 MOST = 6  # at once: each has the weights on the device
-TOLD = 2000  # characters of what a process that failed wrote last
+LOG_CHARACTERS = 2000  # characters of what a process that failed wrote last
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class _Crew:
             raise OperatorError("; ".join(dict.fromkeys(self._faults)))
 
     def _work(self, index: int, rest: Iterator[Wanted], done: Callable[[CompiledCall], None]) -> None:
-        said = self._folder / f"said-{index}"
+        log = self._folder / f"stderr-{index}"
         with (
-            said.open("wb") as errors,
+            log.open("wb") as errors,
             subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -139,7 +139,7 @@ class _Crew:
         ):
             self._processes.append(process)
             try:
-                self._ask(process, rest, done, said)
+                self._ask(process, rest, done, log)
             except BaseException as error:
                 process.kill()
                 self._faults.append(f"{type(error).__name__}: {error}")
@@ -149,14 +149,14 @@ class _Crew:
         process: "subprocess.Popen[str]",
         rest: Iterator[Wanted],
         done: Callable[[CompiledCall], None],
-        said: Path,
+        log: Path,
     ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         while (wanted := self._next(rest)) is not None:
             answer = _asked(process.stdin, process.stdout, wanted)
             if answer is None:
-                code, last = process.wait(), said.read_text(errors="replace", encoding="utf-8")[-TOLD:]
+                code, last = process.wait(), log.read_text(errors="replace", encoding="utf-8")[-LOG_CHARACTERS:]
                 self._faults.append(f"the process that compiles ended with code {code}: {last}")
                 return
             if "fault" in answer:
@@ -201,7 +201,7 @@ def main(file: str, where: str, root: str) -> None:
     """Compile the calls that are asked for on stdin, one a line, and answer on stdout."""
     path, device = Path(file), torch.device(where)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what compilers say is no answer
+    os.dup2(2, 1)  # what compilers print is no answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     at_work = threading.Event()
     threading.Thread(target=_read, args=(lines, at_work), daemon=True).start()

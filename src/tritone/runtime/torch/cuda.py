@@ -258,6 +258,8 @@ class Replays:
         """Drop all recordings, when none of them is under way: the functions have become others."""
         self._recorded.clear()
         self._seen.clear()
+        # torch refuses to record into memory of which all recordings are gone while a result still holds some of it.
+        self._pool = None
 
     def _record(
         self, key: Any, function: Function, inputs: Sequence[Tensor], types: Sequence[torch.dtype]
@@ -322,7 +324,7 @@ def widening(function: Function, specs: Mapping[str, TensorSpec]) -> Function:
 class _ExactConvolutions:
     """While any thread is inside, float32 convolutions compute in float32.
 
-    cuDNN would use TF32, which keeps 10 bits of a number, unless it is told otherwise; products of matrices do not. The
+    cuDNN would use TF32, which keeps 10 bits of a number, unless asked otherwise; products of matrices do not. The
     setting belongs to the whole process, so it is put back when nobody needs it.
     """
 

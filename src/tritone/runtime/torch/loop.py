@@ -7,14 +7,15 @@ launch; the host looks at what is left while the next block computes already.
 """
 
 import logging
-from collections.abc import Hashable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.torch.cuda import CudaQueue
+from tritone.runtime.torch.cuda import RECORDING, CudaQueue
 from tritone.runtime.torch.held import Held, tensor_of
 
 LOGGER = logging.getLogger(__name__)
@@ -48,9 +49,20 @@ class DeviceLoops:
         self._steps = steps
         # Its kernels are small: without priority each would wait for a large one of a network on the same device.
         self._queue = CudaQueue(self.place, priority=-1) if self.place.type == "cuda" else None
+        self._lock = threading.Lock()  # in place of the queue's turns
         self._recorded: dict[Hashable, _Recording] = {}
         self._limit = MAX_RECORDED
         self._pool: Any = None
+
+    def between(self, change: Callable[[], None]) -> None:
+        """Make other memory that loops use, while none of them runs; what was recorded with the old is dropped."""
+        queue = self._queue
+        with torch.inference_mode(), self._lock if queue is None else queue.turn(), RECORDING:
+            if queue is not None:
+                queue.stream.synchronize()  # recordings that are dropped must not be under way
+            self._recorded.clear()
+            self._pool = None  # torch refuses to record into one whose recordings are all gone
+            change()
 
     def __call__(
         self, name: Hashable, loop: Loop, large: Any, shape: tuple[int, int], small: Sequence[Any], steps: int | None
@@ -69,8 +81,9 @@ class DeviceLoops:
         """
         with torch.inference_mode():
             if self._queue is None:
-                state = loop.start(_padded(tensor_of(large), shape), *map(torch.from_numpy, small))
-                return [each.numpy() for each in self._launched(loop, state, steps)]
+                with self._lock:
+                    state = loop.start(_padded(tensor_of(large), shape), *map(torch.from_numpy, small))
+                    return [each.numpy() for each in self._launched(loop, state, steps)]
             queue = self._queue
             pinned = [queue.pinned(each) for each in (small if isinstance(large, Held) else [large, *small])]
             with queue.turn():

@@ -20,7 +20,7 @@ class Beam(ABC):
     """A beam search in one utterance or stream. Not for several threads at once.
 
     What nothing alive needs is dropped from time to time, so the memory depends on how much hypotheses differ and not
-    on the length of the stream. Only tokens that all of them share stay, in 16 bytes each, until `take_settled`
+    on the length of the stream. Only tokens that all of them share stay, in 20 bytes each, until `take_settled`
     returns them.
     """
 
@@ -66,8 +66,8 @@ class Beam(ABC):
 
         Returns:
             Hypotheses, best first. `score` is `log_prob + bonus`, unless the search ranks by something else. A token's
-            `start_frame` is its time in the best alignment, `end_frame` the next frame, and its confidence is its
-            probability there.
+            `start_frame` is its time in the best alignment, `end_frame` the next frame, or where its duration ends if
+            it has one, within the frames so far; its confidence is its probability there.
 
         Raises:
             ValueError: `count` is less than 1.
@@ -127,7 +127,7 @@ class Beam(ABC):
             np.concatenate([settled, self._marks[: int(self._record["num_marks"])]]) if len(settled) else self._marks
         )[path]
         ids, frames = np.ascontiguousarray(fields["token"]), np.ascontiguousarray(fields["frame"])
-        after, confidences = frames + 1, confidences_of(fields)
+        after, confidences = np.minimum(frames + fields["span"], self.num_frames), confidences_of(fields)
         found, begin = [], 0
         columns = (each[order].tolist() for each in (log_probs, bonuses, scores))
         for log_prob, bonus, score, end in zip(*columns, ends.tolist(), strict=True):
@@ -205,9 +205,9 @@ def grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
 def tokens_of(marks: npt.NDArray[Any]) -> list[Token]:
     """The tokens of marks, (n,) `MARK` records."""
     return [
-        Token(id, frame, frame + 1, confidence)
-        for id, frame, confidence in zip(
-            marks["token"].tolist(), marks["frame"].tolist(), confidences_of(marks).tolist(), strict=True
+        Token(id, frame, frame + span, confidence)
+        for id, frame, span, confidence in zip(
+            *(marks[name].tolist() for name in ("token", "frame", "span")), confidences_of(marks).tolist(), strict=True
         )
     ]
 

@@ -62,7 +62,7 @@ class PrefixTree(Beam):
             prefixes=np.zeros((2, beam), dtype=PREFIX),
             marks=self._marks,
         )
-        self._prefixes[0, 0] = (0.0, -math.inf, 0.0, 0.0, 0.0, -math.inf, 0, -1, -1)
+        self._prefixes[0, 0] = (0.0, -math.inf, 0.0, 0.0, 0.0, -math.inf, 0, -1, -1, 0)
         self._nodes[0] = (-1, -1, 0, 0.0)
         if scorer is not None:
             self._states[0, 0, : scorer.state_size] = scorer.start
@@ -80,8 +80,13 @@ class PrefixTree(Beam):
             ends = np.zeros(len(alive))
             self._pruning.finish_all(self.address, ends)
             bonuses = bonuses + ends
-        marks = _last_marks(alive)
-        return self._ranked(alive["score"], bonuses, self._scores(alive["score"] + bonuses, marks), marks, count)
+        log_probs, ranks = self._distinct(alive)
+        bonuses, marks = bonuses[ranks], _last_marks(alive)[ranks]
+        return self._ranked(log_probs, bonuses, self._scores(log_probs + bonuses, marks), marks, count)
+
+    def _distinct(self, alive: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], Any]:
+        """Log-probabilities of the different token sequences alive, and which prefix has the times of each."""
+        return alive["score"], slice(None)
 
     def _scores(self, totals: npt.NDArray[np.float64], marks: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         """What prefixes are ranked by, given their log-probabilities with bonus and the last marks of their times."""

@@ -86,7 +86,7 @@ def add_mark(tree: Any, token: Any, frame: Any, log_prob: Any, parent: Any) -> A
     own = tree.search.num_marks
     tree.search.num_marks += 1
     mark = tree.marks[own]
-    mark.token, mark.frame, mark.log_prob, mark.parent = token, frame, log_prob, parent
+    mark.token, mark.frame, mark.log_prob, mark.parent, mark.span = token, frame, log_prob, parent, 1
     return own
 
 

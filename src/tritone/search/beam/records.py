@@ -11,7 +11,8 @@ import numpy as np
 
 # A prefix in the tree. With a scorer a node has two states beside it: its own, and that after the end of the open word,
 # which is known once its `closing` is: what the scorer adds for the word, NaN until somebody needs it. In the search of
-# transducers the second one is the context instead, the newest tokens, with a scorer or without.
+# transducers the second one is the context instead, the newest tokens, with a scorer or without; or the row of what a
+# predictor with a state says after the node, -1 for none.
 NODE = np.dtype(
     [
         ("token", np.int32),
@@ -29,11 +30,12 @@ MARK = np.dtype(
         ("frame", np.int32),
         ("log_prob", np.float32),  # in that frame
         ("parent", np.int32),  # the mark of the token before, or -1
+        ("span", np.int32),  # frames that it takes: more than one of models with durations alone
     ],
     align=True,
 )
 
-# A prefix alive. All but the last three are log-probabilities.
+# A prefix alive. All but the last four are log-probabilities.
 PREFIX = np.dtype(
     [
         ("blank", np.float64),  # the sum over alignments that end in a blank,
@@ -45,6 +47,7 @@ PREFIX = np.dtype(
         ("node", np.int32),
         ("blank_mark", np.int32),  # and the mark of its last token, or -1
         ("token_mark", np.int32),
+        ("place", np.int32),  # of transducers, the frame that it goes on with; there may be two of the same tokens
     ],
     align=True,
 )

@@ -1,13 +1,15 @@
 """The part of a step of a transducer's search that follows its joiner, as one kernel each: for GPUs, in Triton.
 
 A step in torch operators is some forty small kernels, and launching each takes longer than it computes. These do the
-same in one, a program for each row. `greedy.py` and `modified_beam.py` say what they compute.
+same in one, a program for each row. `greedy.py`, `stateful.py` and `modified_beam.py` say what they compute.
 """
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from tritone.search.device.stateful import Number
 
 MAX_ITEMS = 4096  # logits of a program at once
 MIX = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
@@ -142,6 +144,117 @@ def _greedy(
     moved = tl.load(contexts + row * context_size + at + 1, at + 1 < context_size, other=0)
     moved = tl.where(at == context_size - 1, said, moved)
     tl.store(new_contexts + row * context_size + at, tl.where(hit, moved, kept), inside)
+
+
+def stateful_step(
+    logits: Tensor,
+    state: tuple[Tensor, ...],
+    *,
+    durations: Tensor | None,
+    vocab_size: int,
+    blank_id: int,
+    idle_id: int,
+    look_ahead: int,
+) -> list[Tensor]:
+    """The first token after the blanks of the next frames: new frames, symbols and counts; tokens, and who has one."""
+    at, symbols, counts, block, numbers, penalties = state
+    rows, width = len(at), logits.shape[1]
+    new = [torch.empty_like(each) for each in (at, symbols, counts, at)]
+    hit = torch.empty(rows, dtype=torch.bool, device=at.device)
+    items = min(triton.next_power_of_2(vocab_size), max(64, MAX_ITEMS // look_ahead))
+    spans = 0 if durations is None else len(durations)
+    _stateful[(rows,)](
+        *(logits, at, symbols, counts, block, numbers, penalties, at if durations is None else durations),
+        *(*new, hit.view(torch.int8), width, block.shape[2], numbers.shape[1], vocab_size, blank_id, idle_id),
+        *(look_ahead, items, spans, triton.next_power_of_2(max(1, spans))),
+        *(int(Number.FRAMES), int(Number.MOST)),
+    )
+    return [*new, hit]
+
+
+@triton.jit
+def _stateful(
+    logits,
+    at,
+    symbols,
+    counts,
+    block,
+    numbers,
+    penalties,
+    durations,
+    new_at,
+    new_symbols,
+    new_counts,
+    tokens,
+    hits,
+    width,
+    room,
+    columns,
+    vocab,
+    blank_id,
+    idle_id,
+    ahead: tl.constexpr,
+    items: tl.constexpr,
+    num_spans: tl.constexpr,
+    span_items: tl.constexpr,
+    frames_column: tl.constexpr,
+    most_column: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    frames = tl.arange(0, ahead)
+    lines = logits + (row * ahead + frames).to(tl.int64)[:, None] * width
+    penalty = tl.load(penalties + row * ahead)
+    best = tl.full((ahead,), -_INF, tl.float32)
+    token = tl.zeros((ahead,), tl.int32)
+    total = tl.zeros((ahead,), tl.float32)
+    for start in range(0, vocab, items):
+        ids = start + tl.arange(0, items)
+        x = tl.load(lines + ids[None, :], (ids < vocab)[None, :], other=-_INF)
+        x = tl.where((ids == blank_id)[None, :], x - penalty, x)
+        x = tl.where((x == x) & (x < _INF), x, -_INF)
+        largest = tl.max(x, 1)
+        first = tl.min(tl.where(x == largest[:, None], ids[None, :], vocab), 1)
+        token = tl.where(largest > best, first, token)
+        higher = tl.maximum(best, largest)
+        base = tl.where(higher > -_INF, higher, 0.0)
+        total = total * tl.exp(best - base) + tl.sum(tl.exp(x - base[:, None]), 1)
+        best = higher
+    speaks = (token != blank_id) & (best > -_INF)
+    spans = tl.where(speaks, 0, 1).to(tl.int64)
+    if num_spans > 0:
+        ids = tl.arange(0, span_items)
+        x = tl.load(lines + vocab + ids[None, :], (ids < num_spans)[None, :], other=-_INF)
+        x = tl.where((x == x) & (x < _INF), x, -_INF)
+        first = tl.min(tl.where(x == tl.max(x, 1)[:, None], ids[None, :], span_items), 1)
+        lengths = tl.load(durations + ids, ids < num_spans, other=0)
+        chosen_spans = tl.sum(tl.where(ids[None, :] == first[:, None], lengths[None, :], 0), 1)
+        spans = tl.maximum(chosen_spans, spans)
+    here = tl.load(at + row)
+    end = tl.load(numbers + row * columns + frames_column)
+    moves = tl.where(speaks | (here + frames >= end), 0, spans)
+    passed = tl.zeros((), tl.int64)
+    for place in tl.static_range(ahead):
+        passed += tl.where(passed == place, tl.sum(tl.where(frames == place, moves, 0), 0), 0)
+    chosen = frames == passed
+    frame = here + passed
+    hit = (passed < ahead) & (frame < end)
+    span = tl.where(hit, tl.sum(tl.where(chosen, spans, 0), 0), 0)
+    spoken = tl.sum(tl.where(chosen, token, 0), 0)
+    log_prob = -tl.sum(tl.where(chosen, tl.log(total), 0.0), 0)
+    count = tl.load(counts + row)
+    into = block + row * 4 * room + count + 1
+    tl.store(into, spoken, hit)
+    tl.store(into + room, frame.to(tl.int32), hit)
+    tl.store(into + 2 * room, tl.minimum(frame + tl.maximum(span, 1), end).to(tl.int32), hit)
+    tl.store(into + 3 * room, log_prob.to(tl.int32, bitcast=True), hit)
+    remains = hit & (span == 0)
+    same = tl.where(passed == 0, tl.load(symbols + row), 0) + remains.to(tl.int64)
+    full = remains & (same >= tl.load(numbers + row * columns + most_column))
+    tl.store(new_at + row, frame + span + full.to(tl.int64))
+    tl.store(new_symbols + row, tl.where(full | (hit & (span > 0)), 0, same))
+    tl.store(new_counts + row, count + hit.to(tl.int64))
+    tl.store(tokens + row, tl.where(hit, spoken.to(tl.int64), idle_id))
+    tl.store(hits + row, hit.to(tl.int8))
 
 
 def beam_step(

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from tritone.search.device import attending, ctc
 from tritone.search.device.choosing import Chooser, Column, Specials, Texts
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
+from tritone.search.device.stateful import FIRST, StatefulLoop, StateRows
 from tritone.search.device.stateless import StatelessWeights
 
 LOGGER = logging.getLogger(__name__)
@@ -34,6 +36,14 @@ def kernels_for(device: str) -> Any:
     if torch.device(device).type != "cuda":
         return None
     return tried("kernels", fault_of, device, "transducers are searched in more, smaller steps")
+
+
+@cache
+def stateful_for(device: str) -> Any:
+    """The module `kernels` if its kernel for predictors with a state can be used; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    return tried("kernels", fault_of_stateful, device, "transducers with a state are searched in more, smaller steps")
 
 
 @cache
@@ -179,6 +189,16 @@ def fault_of(kernels: Any, device: str) -> str:
     return ""
 
 
+def fault_of_stateful(kernels: Any, device: str) -> str:
+    """What the kernel for predictors with a state finds otherwise than torch does; empty if nothing."""
+    with torch.inference_mode():
+        for durations in ((), (0, 1, 2, 5, 0)):
+            expected, found = (_stateful(made, device, durations) for made in (None, kernels))
+            if not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(expected, found, strict=True)):
+                return "its kernel for predictors with a state finds other tokens than torch"
+    return ""
+
+
 def fault_of_attending(kernels: Any, device: str) -> str:
     """What the kernels for steps of texts find otherwise than torch does; empty if nothing."""
     random = torch.Generator().manual_seed(0)
@@ -266,6 +286,43 @@ def _greedy_of(loop: Any, steps: int, *inputs: Tensor) -> list[Tensor]:
     counts, tokens, log_probs, last = loop.finish(*state)
     inside = torch.arange(tokens.shape[-1], device=counts.device) < counts.unsqueeze(1)
     return [counts, tokens * inside, torch.where(inside, log_probs, 0.0), last]
+
+
+def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Tensor]:
+    """Tokens and where each row is after them, log-probabilities, and the predictor's states."""
+    _, frames, lengths, penalties = _network(device)
+    random = torch.Generator().manual_seed(0)
+    tables = torch.randn(11, VOCAB + len(durations), generator=random).to(device)
+    frames = torch.cat([frames, 2 * torch.randn(*frames.shape[:2], len(durations), generator=random).to(device)], 2)
+    frames[0, 3], frames[2, 2, 1:5], frames[2, :, 3] = torch.nan, torch.inf, -torch.inf
+
+    def predict(tokens: Tensor, stirred: Tensor) -> list[Tensor]:
+        after = (3 * stirred + tokens[:, 0] + 1) % len(tables)
+        return [tables[after], after]
+
+    rows = StateRows([tables[:1].cpu().numpy(), np.zeros(1, np.int64)], device)
+    rows.grow()
+    loop = StatefulLoop(
+        predict,
+        lambda chosen, vectors: chosen + vectors,
+        rows,
+        vocab_size=VOCAB,
+        blank_id=0,
+        durations=durations,
+        max_symbols=3,
+        penalised=True,
+        device=device,
+        kernels=kernels,
+    )
+    each = torch.arange(ROWS, device=device)
+    numbers = torch.stack([lengths, each % 2, each % 2, 1 + each, FIRST + 0 * each, FIRST + 1 + each], 1)
+    state = loop.start(frames, numbers, penalties)
+    for _ in range(4 * FRAMES):
+        state = loop.step(*state)
+    (block,) = loop.finish(*state)
+    inside = torch.arange(block.shape[2], device=device) <= block[:, :1, 0]
+    block = torch.where(inside.unsqueeze(1), block, 0)
+    return [block[:, :3], block[:, 3, 1:].contiguous().view(torch.float32), *rows.tensors]
 
 
 def _beam(kernels: Any, device: str) -> list[Tensor]:

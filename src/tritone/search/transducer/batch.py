@@ -4,18 +4,20 @@ encoder_out (batch, frames, dim), one search for each row  ->  the searches, so 
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.search.beam.beam import Beam
-from tritone.search.transducer.network import Network, Vectors, as_answers
+from tritone.search.transducer.memory import Memory, StatefulPredictor
+from tritone.search.transducer.network import Contexts, Network, StatefulNetwork, Vectors, as_answers
 from tritone.search.transducer.predictor import PredictorCache, common_cache
 
 if TYPE_CHECKING:
     from tritone.search.scoring.scorer import Scorer
+    from tritone.search.transducer.modified_beam import ModifiedBeam
 
 
 class TransducerBeam(Beam):
@@ -24,7 +26,7 @@ class TransducerBeam(Beam):
     Any cutting of the frames into calls of `advance_beams`, and any neighbours there, give the same hypotheses.
     """
 
-    cache: PredictorCache
+    cache: PredictorCache | StatefulPredictor
     kernel: Any  # module with the compiled functions `ask(rows, frame)` and `step(rows, frame, logits)`
     max_rows: int  # the most rows of the joiner in one frame
     spare_frames: ClassVar[int]  # that there is room for at least, after room was made
@@ -41,7 +43,7 @@ class TransducerBeam(Beam):
         return self._until_decision(min(count, self._frames_of_room()))
 
 
-def check_scorer(scorer: "Scorer | None", network: Network) -> None:
+def check_scorer(scorer: "Scorer | None", network: Network | StatefulNetwork) -> None:
     """Refuse a scorer that does not know all tokens of a network.
 
     Raises:
@@ -82,17 +84,33 @@ def advance_beams(
     room = sum(beam.max_rows for beam in beams)
     searches = np.array([beam.address for beam in beams], dtype=np.int64)
     contexts, places = np.empty((room, cache.context_size), dtype=np.int64), np.empty(room, dtype=np.int64)
-    addresses = (address_of(array) for array in (searches, lengths, contexts, places))
-    unk_id = -1 if network.unk_id is None else network.unk_id
-    sizes = len(beams), room, cache.context_size, max_frames, network.blank_id, unk_id
-    record = np.array([(*addresses, *sizes)], dtype=ROWS)
+    fresh, num_fresh = np.empty((room, 3), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    durations, unk_id = cache.durations, -1 if cache.unk_id is None else cache.unk_id
+    memory: Memory | None = None
+    predict: Callable[[Contexts], Vectors]
+    if isinstance(cache, StatefulPredictor):
+        predict = memory = Memory(cache.network, cast("Sequence[ModifiedBeam]", beams))
+    else:
+        predict = cache
+    steps = np.maximum(durations or 1, 1).astype(np.int64).reshape(-1)
+    addresses = [address_of(array) for array in (searches, lengths, contexts, places, fresh, num_fresh, steps)]
+    sizes = len(beams), room, cache.context_size, max_frames, network.blank_id, unk_id, len(steps), len(durations)
+    record = np.array([(*addresses, *sizes, memory is not None)], dtype=ROWS)
     rows = address_of(record)
+    width = network.vocab_size + len(durations)
+    nothing = np.empty((0, width), dtype=np.float32)
     frame = 0
     while frame < end:
         # Searches have room for a number of frames; room is made in between.
         ready = [beam.ready(length - frame) for beam, length in zip(beams, left, strict=True) if length > frame]
         count = kernel.ask(rows, frame)
         for now in range(frame, frame + min(ready)):
-            logits = network.join(np.take(frames, places[:count], axis=0), cache(contexts[:count]))
-            count = kernel.step(rows, now, as_answers(logits, count, network))
+            logits: Any = nothing
+            if count:  # with durations all hypotheses may be ahead of a frame
+                logits = network.join(np.take(frames, places[:count], axis=0), predict(contexts[:count]))
+            count = kernel.step(rows, now, as_answers(logits, count, width))
+            if memory is not None:
+                memory.follow(fresh[: num_fresh[0]])
         frame += min(ready)
+    if memory is not None:
+        memory.leave()

@@ -590,6 +590,7 @@ def _write(graph: Any, arrivals: Any, entries: Any, now: Any) -> None:
         if here.token >= 0:
             mark = marks[graph.num_marks]
             mark.token, mark.frame, mark.log_prob, mark.parent = here.token, now, here.log_prob, here.mark
+            mark.span = 1
             out.mark = graph.num_marks
             graph.num_marks += 1
 

@@ -101,7 +101,7 @@ def advance_greedy(
         logits = network.join(np.take(frames, places[:count], axis=0), predicted)
         if num_found + batch > len(found):
             found = np.concatenate([found, np.empty_like(found)])
-        answers = as_answers(logits, count, network)
+        answers = as_answers(logits, count, network.vocab_size)
         num_found = greedy_kernel.listen(rows, answers, contexts, found, num_found, network.blank_id, unk_id)
     new: list[list[Token]] = [[] for _ in states]
     for row, token, frame, confidence in found[:num_found].tolist():

@@ -61,12 +61,12 @@ class StatefulNetwork(Protocol):
         """Logits (rows, vocab_size + durations) float32 of frames and predictions, both (rows, dim)."""
 
 
-def as_answers(logits: npt.NDArray[Any], rows: int, network: Network) -> Vectors:
+def as_answers(logits: npt.NDArray[Any], rows: int, width: int) -> Vectors:
     """Logits as compiled code takes them; it does not check its bounds.
 
     Raises:
-        ValueError: they are not (rows, vocab_size).
+        ValueError: they are not (rows, width).
     """
-    if logits.shape != (rows, network.vocab_size):
-        raise ValueError(f"the joiner's logits must be {(rows, network.vocab_size)}, got {logits.shape}")
+    if logits.shape != (rows, width):
+        raise ValueError(f"the joiner's logits must be {(rows, width)}, got {logits.shape}")
     return np.require(logits, np.float32, ("C", "W"))

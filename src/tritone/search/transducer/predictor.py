@@ -8,7 +8,7 @@ the frame before, and frequent words bring the same ones in every utterance.
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,11 @@ class PredictorCache:
 
     When there is no room for a new context, all are forgotten: the frequent ones are back at once. Two threads that
     miss a context at the same time may both compute it.
+
+    `durations`: none, see `StatefulNetwork`.
     """
+
+    durations: tuple[int, ...] = ()
 
     def __init__(self, network: Network, *, max_bytes: int = MAX_BYTES) -> None:
         """Start empty.
@@ -38,6 +42,7 @@ class PredictorCache:
 
         self.network = network
         self.context_size = len(network.start)
+        self.unk_id = network.unk_id
         self.max_bytes = max_bytes
         self._kernel = predictor_kernel
         self._lock = threading.Lock()
@@ -102,15 +107,17 @@ class PredictorCache:
         self._count = self._kernel.add(contexts, vectors, self._keys, self._vectors, self._slots, self._count)
 
 
-class Search(Protocol):
+Cache = TypeVar("Cache", covariant=True)
+
+
+class Search(Protocol[Cache]):
     """A search under way; `cache` is of the network that it searches with."""
 
-    cache: PredictorCache
+    @property
+    def cache(self) -> Cache: ...
 
 
-def common_cache(
-    searches: Sequence[Search], batch: int, num_frames: Sequence[Any] | npt.NDArray[Any]
-) -> PredictorCache:
+def common_cache(searches: Sequence[Search[Cache]], batch: int, num_frames: Sequence[Any] | npt.NDArray[Any]) -> Cache:
     """The cache of searches that advance together, one for each row of a batch.
 
     Raises:

@@ -41,7 +41,7 @@ def plain(transcript: Transcript, *, logprobs: bool) -> dict[str, Any]:
 
 
 def verbose(transcript: Transcript, *, language: str, words: bool, segments: bool) -> dict[str, Any]:
-    """The answer of `response_format=verbose_json`; `language` is what the request named, if the model tells none."""
+    """The answer of `response_format=verbose_json`; `language` is what the request named, if the model reports none."""
     answer: dict[str, Any] = {
         "task": "transcribe",
         "language": transcript.language or language,

@@ -28,7 +28,7 @@ class FieldError(InputError):
 
 
 def error_object(answer: ErrorAnswer) -> dict[str, Any]:
-    """What a client is told about an error, with OpenAI's code words."""
+    """What a client gets about an error, with OpenAI's code words."""
     return {**answer.body["error"], "code": CODES.get(answer.code, answer.code)}
 
 

@@ -95,7 +95,7 @@ class RealtimeSession:
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
         self._live: Live | None = None
         self._late: asyncio.Task[None] | None = None
-        self._telling = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
+        self._sending = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
         self._items: dict[int, _Item] = {}  # by segment; without turn detection there is one, 0
         self._base_s = 0.0  # audio of the session before the live stream
         self._received_s = 0.0  # audio of the session
@@ -124,7 +124,7 @@ class RealtimeSession:
 
     async def _refuse(self, error: TritoneError) -> NoReturn:
         """Tell an error that ends the session."""
-        answer = await self._tell_error(error, {})
+        answer = await self._send_error(error, {})
         if (visit := VISIT.get()) is not None:
             visit.status = answer.status
         await self._socket.close(close_code(answer))
@@ -169,19 +169,19 @@ class RealtimeSession:
         turns = self._config.turn_detection
         return turns.prefix_padding_ms / 1000 if turns is not None and self._has_vad else 0.0
 
-    async def _tell_late(self, live: Live) -> None:
+    async def _send_late(self, live: Live) -> None:
         """Tell final texts of a second model when they are written, also while no audio comes."""
         with suppress(WebSocketDisconnect):
             while await live.late():
-                async with self._telling:
+                async with self._sending:
                     if self._live is live:
-                        await self._tell(await live.news())
+                        await self._send_events(await live.news())
         self._late = None
 
     async def _handle(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1000))
-        async with self._telling:
+        async with self._sending:
             await self._handled(message)
 
     async def _handled(self, message: Mapping[str, Any]) -> None:
@@ -190,7 +190,7 @@ class RealtimeSession:
             event = read_event(message.get("text"))
             await self._act(event)
         except InputError as error:  # the session goes on without the event
-            await self._tell_error(error, event)
+            await self._send_error(error, event)
         except TritoneError as error:
             await self._lost(error, event)
 
@@ -221,7 +221,7 @@ class RealtimeSession:
         try:
             await self._check(config)
         except TritoneError as error:  # what was before stays, and goes on
-            await self._tell_error(error, event)
+            await self._send_error(error, event)
             return
         self._dialect = dialect
         if config != self._config:
@@ -238,9 +238,9 @@ class RealtimeSession:
         audio_s = samples.size / self._config.rate
         self._received_s += audio_s
         self._pending_s += audio_s
-        await self._tell(await live.accept(samples))
+        await self._send_events(await live.accept(samples))
         if self._config.final_model and self._late is None:
-            self._late = asyncio.create_task(self._tell_late(live))
+            self._late = asyncio.create_task(self._send_late(live))
 
     async def _commit(self) -> None:
         if self._pending_s * 1000 < LEAST_COMMIT_MS or self._live is None:
@@ -253,7 +253,7 @@ class RealtimeSession:
             await self._commit_item(self._item(0))
             await self._finish_live()
         else:
-            await self._tell(await self._live.commit())
+            await self._send_events(await self._live.commit())
 
     # The live stream.
 
@@ -270,7 +270,7 @@ class RealtimeSession:
         """End the live stream and its items."""
         if self._live is None:
             return
-        await self._tell(await self._live.finish())
+        await self._send_events(await self._live.finish())
         for item in list(self._items.values()):
             await self._complete(item, None)
         await self._close_live()
@@ -288,7 +288,7 @@ class RealtimeSession:
     async def _lost(self, error: TritoneError, event: Mapping[str, Any]) -> None:
         """Tell what became of items whose stream failed; the next audio opens another one."""
         if not self._items:
-            await self._tell_error(error, event)
+            await self._send_error(error, event)
         else:
             answer = error_object(answer_to(error))
             for item in self._items.values():
@@ -301,7 +301,7 @@ class RealtimeSession:
 
     # Events of the live stream become those of items.
 
-    async def _tell(self, events: Sequence[Event]) -> None:
+    async def _send_events(self, events: Sequence[Event]) -> None:
         for event in events:
             item = self._item(event.segment)
             if event.kind == "partial" and event.transcript is not None:
@@ -376,7 +376,7 @@ class RealtimeSession:
     def _ms(self, time_s: float) -> int:
         return max(0, round(1000 * (self._base_s + time_s)))
 
-    async def _tell_error(self, error: BaseException, event: Mapping[str, Any]) -> ErrorAnswer:
+    async def _send_error(self, error: BaseException, event: Mapping[str, Any]) -> ErrorAnswer:
         answer = answer_to(error)
         event_id = event.get("event_id")
         about = {"event_id": event_id if isinstance(event_id, str) else None}

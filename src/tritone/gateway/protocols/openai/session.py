@@ -129,7 +129,7 @@ class SessionConfig:
         return replace(changed, turn_detection=turns)
 
     def to_dict(self, dialect: Dialect, session_id: str, *, has_vad: bool) -> dict[str, Any]:
-        """The session as `session.updated` and `transcription_session.updated` tell it.
+        """The session as `session.updated` and `transcription_session.updated` report it.
 
         Args:
             has_vad: whether the values of turn detection are used; without, they are null.
@@ -199,7 +199,7 @@ Scalars = dict[str, Annotated[Any, AfterValidator(_scalar)]]
 
 
 class _Part(BaseModel):
-    """A part of a session; what is null is as if it were not there, where nothing else is said."""
+    """A part of a session; what is null is as if it were not there, where nothing else is given."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -28,7 +28,7 @@ class Results:
         """Write a transcript into a SpeechRecognitionResult or StreamingRecognitionResult.
 
         Args:
-            audio_s: seconds of audio that were heard by now.
+            audio_s: seconds of audio that were received by now.
         """
         result.channel_tag, result.audio_processed = CHANNEL, audio_s
         best = result.alternatives.add(transcript=_ended(transcript.text) if is_final else transcript.text)

@@ -36,7 +36,7 @@ FORCE_END = "force_eou"  # the one key of `runtime_config`
 
 
 class RivaService(grpc.GenericRpcHandler):
-    """Answers the calls of Riva's clients. Messages are read here, since gRPC's own errors about them say little."""
+    """Answers the calls of Riva's clients. Messages are read here, since gRPC's own errors about them are vague."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
@@ -191,7 +191,7 @@ class _Stream:
         self._held = held
         self._live: Live | None = None
         self._partial: Transcript | None = None  # the latest, while it was not called stable
-        self._changed_s = 0.0  # seconds of audio that were heard when it came
+        self._changed_s = 0.0  # seconds of audio that were received when it came
 
     async def start(self) -> None:
         """Open the stream, unless its sample rate is yet to come."""
