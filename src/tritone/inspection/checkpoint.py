@@ -38,11 +38,13 @@ WAVEFORM_CTC = (
 OF_NEMO = ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr")
 TYPES: Mapping[str, str] = {"whisper": "whisper", **dict.fromkeys(WAVEFORM_CTC, "hf"), **dict.fromkeys(OF_NEMO, "nemo")}
 ARGUMENTS = {"whisper": "checkpoint", "hf": "folder", "nemo": "archive"}  # of these commands, that take the folder
-PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "*.pkl", "*.pickle")
+PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
-OF_FOLDERS = ("config.json", "model.bin", "model.safetensors", "pytorch_model.bin")  # files that mean their folder
+OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
+BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, else of pyannote.audio
+CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
-TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar")
+TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,9 @@ def _folder(folder: Path) -> Checkpoint:
             files=some("*.onnx", "tokens.txt"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
-        return _of_icefall(icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0])
+        chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]
+        if chosen.name != "pretrained.pt" or _tokens_of_icefall(chosen):  # Resemblyzer's has the same name
+            return _of_icefall(chosen)
     single = some("*.nemo") or some("*.pt2") or some("*.onnx") or some(*TORCH)
     if len(single) == 1:
         return _file(single[0])
@@ -172,7 +176,7 @@ def _folder(folder: Path) -> Checkpoint:
 
 def _file(path: Path) -> Checkpoint:
     suffix = path.suffix.lower()
-    if path.name in OF_FOLDERS:
+    if path.name in OF_FOLDERS or (path.name == BINARY and (path.parent / "config.json").is_file()):
         return _folder(path.parent)
     if suffix == ".nemo":
         return _of_nemo(path)
@@ -239,10 +243,41 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
         if missing := [each.name for each in (config, tokens) if not each.is_file()]:
             raise BundleError(f"{path} is a model of WeNet; {' and '.join(missing)} must lie beside it")
         return _of_wenet(path, config, tokens, [each for each in [folder / "global_cmvn"] if each.is_file()])
+    if "pyannote.audio" in words:
+        if "resnet.seg_1.weight" not in words:
+            raise BundleError(
+                f"{path} is a model of pyannote.audio that is none of WeSpeaker's ResNets, of which alone its models "
+                "can be exported"
+            )
+        return Checkpoint(
+            what="a speaker model of pyannote.audio, a ResNet of WeSpeaker",
+            family="wespeaker",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
+    if "xvector.tdnn.linear.weight" in words and "projection.weight" not in words:
+        if fnmatchcase(path.name, CAMPPLUS) or not (folder / "config.yaml").is_file():
+            return Checkpoint(
+                what="a CAM++ of 3D-Speaker",
+                family="wespeaker",
+                arguments={"checkpoint": path},
+                files=[path],
+                extra="export",
+            )
+        return _of_wespeaker(path, folder / "config.yaml")
     if any(word.startswith(("projection.weight", "seg_1.")) for word in words):
         if not (folder / "config.yaml").is_file():
             raise BundleError(f"{path} is a speaker model of WeSpeaker; config.yaml must lie beside it")
         return _of_wespeaker(path, folder / "config.yaml")
+    if {"model_state", "similarity_weight", "lstm.weight_hh_l0"} <= words:
+        return Checkpoint(
+            what="the voice encoder of Resemblyzer",
+            family="resemblyzer",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
     configs = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     if len(configs) == 1 and {"state_dict", "ema_state_dict"} <= words:
         return Checkpoint(
@@ -282,10 +317,15 @@ def _of_wespeaker(weights: Path, config: Path) -> Checkpoint:
     )
 
 
-def _of_icefall(path: Path) -> Checkpoint:
+def _tokens_of_icefall(path: Path) -> tuple[str, Path] | None:
+    """The file of a model's tokens, and the option that takes it."""
     places = [path.parent, path.parent.parent / "data" / "lang_bpe_500", path.parent.parent]
     tables = [("tokens", "tokens.txt"), ("bpe_model", "bpe.model")]
-    found = next(((name, place / file) for place in places for name, file in tables if (place / file).is_file()), None)
+    return next(((name, place / file) for place in places for name, file in tables if (place / file).is_file()), None)
+
+
+def _of_icefall(path: Path) -> Checkpoint:
+    found = _tokens_of_icefall(path)
     if found is None:
         raise BundleError(f"{path} is a model of icefall; tokens.txt or bpe.model must lie beside it")
     return Checkpoint(

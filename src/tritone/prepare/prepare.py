@@ -49,7 +49,16 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "sherpa-onnx": ("sherpa_onnx.export", "export_sherpa_onnx"),
 }
 """Where the function of an export is, below `tritone.families`; of others `NAME.export`, `export_NAME`."""
-NETWORKS = ("whisper", "hf", "icefall", "jasper", "nemo", "wenet", "wespeaker")  # which have precisions and runtimes
+NETWORKS = (
+    "whisper",
+    "hf",
+    "icefall",
+    "jasper",
+    "nemo",
+    "resemblyzer",
+    "wenet",
+    "wespeaker",
+)  # which have precisions and runtimes
 NEEDED = {"export": ("torch", "onnx", "onnxscript", "sentencepiece", "safetensors")}
 
 

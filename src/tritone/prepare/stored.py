@@ -18,7 +18,7 @@ from tritone.storage import Address, fetch, open_store
 CARD, CONFIG, BINARY = "README.md", "config.json", "model.bin"
 SMALL = ("*.json", "*.txt", "*.yaml", "*.yml", "*.tiktoken", "*.model", "global_cmvn", CARD)
 WEIGHTS = ("*.safetensors", "*.onnx", "*.pt2", BINARY)
-PICKLES = ("*.nemo", "*.pt", "*.pth", "*.ckpt", "*.ts", "pytorch_model*.bin")
+PICKLES = ("*.nemo", "*.pt", "*.pth", "*.ckpt", "*.ts", "pytorch_model*.bin", "campplus*.bin")
 MAX_CARD_BYTES = 2**20
 WHY = (
     "these are pickles or programs, in which code of whoever made them can hide. Tritone reads the tensors of a pickle "

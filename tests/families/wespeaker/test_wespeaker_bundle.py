@@ -21,15 +21,16 @@ from tritone.bundle.manifest import Role
 from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.export.drift import read_recordings
+from tritone.families.export.embedding_drift import EmbeddingDrift
 from tritone.families.export.options import ExportOptions
 from tritone.families.export.report import ExportReport
 from tritone.families.wespeaker.config import FeatureConfig
-from tritone.families.wespeaker.drift import EmbeddingDrift
 from tritone.families.wespeaker.export import export_wespeaker
 from tritone.families.wespeaker.features import SpeakerFeatures, normalised
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.families.wespeaker.options import WespeakerOptions
+from tritone.inspection.checkpoint import recognise
 from tritone.runtime import Graph, open_graph
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
@@ -152,6 +153,36 @@ def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(
         expected -= np.load(mean) if kind == "ecapa" else 0.0
         np.testing.assert_allclose(row, expected, atol=5e-3 * np.abs(expected).max())
         np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_campplus_of_3d_speaker_needs_no_config(waveforms: list[Floats], tmp_path: Path) -> None:
+    content = small_content("campplus", embed_dim=6)
+    state, checkpoint = random_state(content), tmp_path / "campplus_cn_common.bin"
+    torch.save({**state, "head.bn1.num_batches_tracked": torch.tensor(3)}, checkpoint)
+    (tmp_path / "config.yaml").write_text(
+        "model: CAMPPlus\nmodel_conf: {feat_size: 80}\n", encoding="utf-8"
+    )  # FunASR's
+    for named in (tmp_path, checkpoint):
+        found = recognise(named)
+        assert (found.family, found.arguments) == ("wespeaker", {"checkpoint": checkpoint})
+    report = export_wespeaker(**found.arguments, output=tmp_path / "b")
+    assert "taken for a CAM++ of 3D-Speaker" in report.notes[0]
+    graph, reference = open_graph(report.bundle.artifact("encoder")), Reference(content, state, guard=0.0)
+    for waveform, row in zip(waveforms, embed(graph, waveforms), strict=True):
+        features = reference_features(waveform, window="povey", scale=1.0)
+        expected = reference(torch.from_numpy(features).double()).numpy().reshape(-1)
+        np.testing.assert_allclose(row, expected, atol=5e-3 * np.abs(expected).max())
+        np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_campplus_of_wespeakers_training_needs_its_config(tmp_path: Path) -> None:
+    checkpoint, config = write_model(tmp_path, small_content("campplus"))
+    assert recognise(checkpoint).arguments == {"checkpoint": checkpoint, "config": config}
+    with pytest.raises(ExportError, match=r"give the config.yaml"):
+        export_wespeaker(checkpoint=checkpoint, output=tmp_path / "b")
+    torch.save({"xvector.tdnn.linear.weight": torch.zeros(8, 320, 5)}, tmp_path / "part.pt")
+    with pytest.raises(ExportError, match=r"without xvector.dense.linear.weight"):
+        export_wespeaker(checkpoint=tmp_path / "part.pt", output=tmp_path / "b")
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])
@@ -304,7 +335,11 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
         assert done.exit_code == 2
         return " ".join(done.output.split())
 
-    assert "give --checkpoint and --config, or a --model" in said("--checkpoint", str(folder / "avg_model.pt"))
+    assert "give --checkpoint and --config, or a --model" in said()
+    alone = ["--checkpoint", str(folder / "avg_model.pt"), "--output", str(tmp_path / "b")]
+    done = CliRunner().invoke(app, ["export", "wespeaker", *alone])
+    assert done.exit_code == 1
+    assert "give the config.yaml" in " ".join(done.output.split())
     assert "leave out --checkpoint, --config and --onnx" in said("--model", str(folder), "--config", "c.yaml")
     assert "'hann' is not hamming or povey" in said("--model", str(folder), "--window", "hann")
     assert "--threshold" in said("--model", str(folder), "--threshold", "1.5")

@@ -19,6 +19,7 @@ from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
+from tritone.families.resemblyzer.options import ResemblyzerOptions
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.whisper.options import WhisperOptions
 
@@ -95,6 +96,15 @@ def nemo(
 
 app.command()(onnx)
 app.command()(python)
+
+
+@app.command()
+@with_options(ResemblyzerOptions)
+def resemblyzer(values: Values) -> None:
+    """Export Resemblyzer's voice encoder, waveform in: an LSTM over parts of 1.6 s, and their mean."""
+    export("resemblyzer", values, "of the size of embeddings")
+
+
 app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)

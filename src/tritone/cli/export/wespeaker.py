@@ -13,7 +13,7 @@ from tritone.families.wespeaker.options import FOR_CHECKPOINTS, WespeakerOptions
 CHECKPOINT, CONFIG = "avg_model.pt", "config.yaml"  # in folders that upstream publishes
 
 
-@with_options(WespeakerOptions, optional=("checkpoint", "config"))
+@with_options(WespeakerOptions, optional=("checkpoint",))
 def wespeaker(
     values: Values,
     model: Annotated[
@@ -35,7 +35,7 @@ def wespeaker(
         values |= {"checkpoint": model / CHECKPOINT, "config": model / CONFIG}
     if onnx is not None:
         _import(onnx, values)
-    elif values["checkpoint"] is None or values["config"] is None:
+    elif values["checkpoint"] is None:
         raise typer.BadParameter("give --checkpoint and --config, or a --model folder with both, or an --onnx file")
     else:
         export("wespeaker", values, "of the size of embeddings")

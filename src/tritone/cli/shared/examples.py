@@ -45,6 +45,10 @@ EXAMPLES = {
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",
     ),
+    "export resemblyzer": (
+        "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker",
+        "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker --threshold 0.75",
+    ),
     "export wespeaker": (
         "tritone export wespeaker --model voxceleb_resnet34 --output my-speaker",
         "tritone export wespeaker --checkpoint avg_model.pt --config config.yaml --output my-speaker",

@@ -2,7 +2,7 @@
 
 import pickle
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,7 +44,19 @@ def file_in(path: Path, name: str) -> Path:
     return path / name if path.is_dir() else path
 
 
-def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | None = None) -> Any:
+class Unread:
+    """Stands for an object in a checkpoint of a class that is not loaded; keeps nothing of what it was made with."""
+
+    def __new__(cls, *_arguments: object) -> "Unread":
+        return super().__new__(cls)
+
+    def __setstate__(self, state: object) -> None:
+        """Leave the object's state out."""
+
+
+def load_checkpoint(
+    path: Path, *, plain: str, usual: str, file: IO[bytes] | None = None, unread: Collection[str] = ()
+) -> Any:
     """The content of a checkpoint: tensors, numbers and containers of these.
 
     Args:
@@ -52,6 +64,8 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
         plain: advice how to write one that can be read safely, a sentence.
         usual: the file that training writes.
         file: to be read in place of the file at `path`.
+        unread: packages whose objects may be in it, which nobody needs: none of their code is loaded or runs, and an
+            `Unread` stands in the place of each.
 
     Raises:
         ExportError: no such file, not a checkpoint, or it holds more than that.
@@ -63,7 +77,10 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
     try:
         # A training checkpoint is several times as large as what is read of it.
         mapped = file is None and zipfile.is_zipfile(path)
-        return torch.load(file or path, map_location="cpu", weights_only=True, mmap=mapped)
+        named = torch.serialization.get_unsafe_globals_in_checkpoint(path) if unread and mapped else []
+        replaced = [(Unread, name) for name in named if name.partition(".")[0] in unread]
+        with torch.serialization.safe_globals(replaced):  # type: ignore[arg-type]  # pairs are for other names
+            return torch.load(file or path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ExportError(
             f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors and "

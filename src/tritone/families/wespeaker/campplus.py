@@ -184,7 +184,7 @@ class CamPPlus(nn.Module):
             layers[f"block{place}"] = nn.Sequential(block)
             layers[f"transit{place}"] = Transit(channels, config)
             channels //= 2
-        self.pool = pooling(config.pooling, channels)
+        self.pool = pooling(config.pooling, channels, guard=config.variance_guard)
         layers["out_nonlinear"] = nonlinear(config.nonlinearities, channels)
         layers["stats"] = self.pool  # twice in the network and in its checkpoints, as upstream
         dense = nn.Conv1d(self.pool.out_dim, config.embed_dim, 1, bias=False)

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.errors import ExportError
 from tritone.families.export.settings import Section, shown
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
+Window: TypeAlias = Literal["hamming", "povey"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+VARIANCE_GUARD = 1e-7  # under the root of a pooling's variance
 MAX_SIZE = 2**16  # of anything: channels, bins, embeddings
 MIN_RATE, MAX_RATE = 1000, 768_000  # Hz
 MAX_FRAME_MS = 1000.0
@@ -50,7 +53,7 @@ FBANK_KEYS = ("num_mel_bins", "frame_length", "frame_shift", "dither")  # noise 
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
-    """`blocks`: of each of the four stages. `width`: channels of the first stage."""
+    """`blocks`: of each of the four stages. `width`: channels of the first stage. `variance_guard`: of the pooling."""
 
     bottleneck: bool
     blocks: tuple[int, int, int, int]
@@ -59,6 +62,7 @@ class ResNetConfig:
     pooling: Pooling = "TSTP"
     two_emb_layer: bool = False
     width: int = 32
+    variance_guard: float = VARIANCE_GUARD
 
     def __post_init__(self) -> None:
         _check_bins(self.feat_dim)  # what is pooled has a multiple of 8 channels then, as many heads as any pooling has
@@ -91,6 +95,7 @@ class CamPPlusConfig:
     bn_size: int = 4
     init_channels: int = 128
     nonlinearities: tuple[str, ...] = ("batchnorm", "relu")
+    variance_guard: float = VARIANCE_GUARD
 
     def __post_init__(self) -> None:
         _check_bins(self.feat_dim)
@@ -111,7 +116,7 @@ NetworkConfig: TypeAlias = ResNetConfig | EcapaConfig | CamPPlusConfig
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """Kaldi filterbanks with a Hamming window, and what is done to each utterance's."""
+    """Kaldi filterbanks, and what is done to each utterance's. No config tells `window` and `sample_scale`."""
 
     sample_rate: int = 16000
     num_mel_bins: int = 80
@@ -119,6 +124,8 @@ class FeatureConfig:
     frame_shift_ms: float = 10.0
     subtract_mean: bool = True
     divide_by_deviation: bool = False
+    window: Window = "hamming"
+    sample_scale: float = SAMPLE_SCALE
 
     @property
     def frame_length(self) -> int:

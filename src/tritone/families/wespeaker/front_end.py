@@ -3,31 +3,33 @@
 FeatureConfig of config.yaml, window, scale  ->  manifest.Features
 """
 
-from typing import Literal, get_args
+from typing import get_args
 
-from tritone.audio.fbank import SAMPLE_SCALE, fft_size, mel_banks
+from tritone.audio.fbank import fft_size, mel_banks
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
-from tritone.families.wespeaker.config import FeatureConfig
+from tritone.families.wespeaker.config import FeatureConfig, Window
 
-Window = Literal["hamming", "povey"]
 MAX_SCALE = 2.0**31
 VARIANCE_GUARD = 1e-7  # is added to the variance that features are divided by the root of
 
 
 def manifest_features(
-    config: FeatureConfig, *, window: Window = "hamming", sample_scale: float = SAMPLE_SCALE
+    config: FeatureConfig, *, window: Window | None = None, sample_scale: float | None = None
 ) -> Features:
     """What a front end needs to know, beside the sample rate.
 
     Args:
         window, sample_scale: in no config. Upstream's recipes have a hamming window and 16-bit numbers; weights of
-            3D-Speaker, which upstream's command line offers too, a povey window and samples in [-1, 1].
+            3D-Speaker, which upstream's command line offers too, a povey window and samples in [-1, 1]. None takes
+            what is known of the model.
 
     Raises:
         ExportError: features like these cannot be had.
         ValueError: the window is unknown, or the scale not positive.
     """
+    window = config.window if window is None else window
+    sample_scale = config.sample_scale if sample_scale is None else sample_scale
     if window not in get_args(Window):
         raise ValueError(f"the window is hamming or povey, got {window!r}")
     if not 0 < sample_scale <= MAX_SCALE:

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Embedding, Encoder, Features, Manifest
 from tritone.errors import ExportError
@@ -35,8 +34,8 @@ from tritone.families.onnx.trial import (
     signal,
     typical_size,
 )
-from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config
-from tritone.families.wespeaker.front_end import VARIANCE_GUARD, Window, manifest_features
+from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, Window, parse_config
+from tritone.families.wespeaker.front_end import VARIANCE_GUARD, manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
@@ -64,8 +63,8 @@ def import_wespeaker(
     output: Path,
     config: Path | None = None,
     mean_vec: Path | None = None,
-    window: Window = "hamming",
-    sample_scale: float = SAMPLE_SCALE,
+    window: Window | None = None,
+    sample_scale: float | None = None,
     threshold: float | None = None,
     name: str | None = None,
     progress: Callable[[str], None] = lambda step: None,

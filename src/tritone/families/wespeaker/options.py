@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.families.export.options import ConvolutionOptions
-from tritone.families.wespeaker.front_end import Window
+from tritone.families.wespeaker.config import Window
 from tritone.options.fields import REQUIRED, option
 
 FOR_CHECKPOINTS = frozenset(
@@ -21,11 +20,17 @@ class WespeakerOptions(ConvolutionOptions):
 
     usual_drift: ClassVar[float] = 0.01  # docs/models/export-wespeaker.md has what models show
 
-    checkpoint: Path = option(REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints.")
-    config: Path = option(REQUIRED, "WeSpeaker's config.yaml.")
+    checkpoint: Path = option(
+        REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints; pyannote.audio's; a CAM++ of 3D-Speaker."
+    )
+    config: Path | None = option(None, "WeSpeaker's config.yaml; those of pyannote.audio and 3D-Speaker need none.")
     mean_vec: Path | None = option(None, "mean_vec.npy: a vector that the graph subtracts from every embedding.")
-    window: Window = option("hamming", "Window of the features: hamming, or povey for weights of 3D-Speaker.")
-    sample_scale: float = option(SAMPLE_SCALE, "Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")
+    window: Window | None = option(
+        None, "Window of the features: hamming or povey. Default: hamming, povey for weights of 3D-Speaker."
+    )
+    sample_scale: float | None = option(
+        None, "Factor for samples in [-1, 1]. Default: 32768, 1 for weights of 3D-Speaker."
+    )
     threshold: float | None = option(
         None, "Cosine above which voices are the same speaker's; kept in the bundle.", least=-1, most=1
     )

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
-from tritone.families.wespeaker.config import POOLING_HEADS, Pooling
+from tritone.families.wespeaker.config import POOLING_HEADS, VARIANCE_GUARD, Pooling
 from tritone.families.wespeaker.rows import Rows, wide
 
-GUARD = 1e-7
 BOTTLENECK = 128  # of ASTP
 HEAD_BOTTLENECK = 64
 HEAD_LAYERS = 2
@@ -46,11 +45,11 @@ def wide_rows(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
     return x, Rows(rows.frames, rows.inside, wide(rows.mask))
 
 
-def mean_and_deviation(x: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def mean_and_deviation(x: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> tuple[Tensor, Tensor]:
     """Mean and unbiased deviation over the frames of each row, (batch, channels, 1) each."""
     mean = rows.mean(x)
     variance = rows.mute(x - mean).square().sum(dim=2, keepdim=True) / rows.count(less=1)
-    return mean, torch.sqrt(variance + GUARD)
+    return mean, torch.sqrt(variance + guard)
 
 
 def weighted(x: Tensor, scores: Tensor, rows: Rows) -> Tensor:
@@ -63,7 +62,7 @@ def weighted(x: Tensor, scores: Tensor, rows: Rows) -> Tensor:
     x = rows.mute(x)
     mean = (weights * x).sum(dim=2, keepdim=True)
     variance = (weights * (x - mean).square()).sum(dim=2)
-    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=GUARD))], dim=1)
+    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=VARIANCE_GUARD))], dim=1)
 
 
 class Statistics(Pool):
@@ -71,7 +70,8 @@ class Statistics(Pool):
 
     PARTS: ClassVar[dict[str, tuple[bool, bool]]] = {"TAP": (True, False), "TSDP": (False, True), "TSTP": (True, True)}
 
-    def __init__(self, kind: Pooling, in_dim: int) -> None:
+    def __init__(self, kind: Pooling, in_dim: int, guard: float) -> None:
+        self.guard = guard
         self.mean, self.deviation = self.PARTS[kind]
         super().__init__(in_dim, self.mean + self.deviation)
         self.min_frames = 2 if self.deviation else 1
@@ -81,7 +81,7 @@ class Statistics(Pool):
         if not self.deviation:
             pooled = rows.mean(values)
         else:
-            mean, deviation = mean_and_deviation(values, rows)
+            mean, deviation = mean_and_deviation(values, rows, self.guard)
             pooled = torch.cat([mean, deviation], dim=1) if self.mean else deviation
         return as_dtype(pooled.squeeze(2), x.dtype)
 
@@ -153,12 +153,12 @@ class MultiQuery(Pool):
         return torch.cat([query(x, rows) for query in self.n_query], dim=1)
 
 
-def pooling(kind: Pooling, in_dim: int, *, context: bool = False) -> Pool:
-    """The pooling of a name; `context` matters to ASTP alone, as upstream."""
+def pooling(kind: Pooling, in_dim: int, *, context: bool = False, guard: float = VARIANCE_GUARD) -> Pool:
+    """The pooling of a name; `context` matters to ASTP alone, as upstream, `guard` to unweighted deviations."""
     if kind == "ASTP":
         return Attentive(in_dim, context=context)
     if kind == "MHASTP":
         return MultiHead(in_dim)
     if kind == "MQMHASTP":
         return MultiQuery(in_dim)
-    return Statistics(kind, in_dim)
+    return Statistics(kind, in_dim, guard)

@@ -96,7 +96,8 @@ class ResNet(nn.Module):
         self.layer2 = _stage(kind, wider * width, 2 * width, second, 2)
         self.layer3 = _stage(kind, 2 * wider * width, 4 * width, third, 2)
         self.layer4 = _stage(kind, 4 * wider * width, 8 * width, fourth, 2)
-        self.pool = pooling(config.pooling, 8 * wider * width * (config.feat_dim // FREQUENCY_STRIDE))
+        pooled = 8 * wider * width * (config.feat_dim // FREQUENCY_STRIDE)
+        self.pool = pooling(config.pooling, pooled, guard=config.variance_guard)
         self.min_frames = (self.pool.min_frames - 1) * self.subsampling + 1
         self.seg_1 = nn.Linear(self.pool.out_dim, config.embed_dim)
         self.two_layers = config.two_emb_layer

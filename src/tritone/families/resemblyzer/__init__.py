@@ -1,0 +1,1 @@
+"""Resemblyzer's voice encoder: an LSTM over parts of an utterance."""
