@@ -18,7 +18,7 @@ class WenetOptions(RecognizerOptions):
     config: Path = option(REQUIRED, "WeNet's train.yaml, of either config generation.")
     tokens: Path = option(REQUIRED, "WeNet's units.txt: one 'token id' per line; or a folder that holds it.")
     cmvn: Path | None = option(None, "global_cmvn, when it is neither in the checkpoint nor beside it.")
-    streaming: bool = option(False, "Export a streaming graph too.")
+    streaming: bool = option(False, "Export a streaming encoder too.")
     chunk_size: int = option(16, "Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")
     left_chunks: int = option(5, "Past chunks a streaming step may attend to; -1 for all.")
     decoder: bool = option(

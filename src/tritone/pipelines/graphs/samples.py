@@ -18,6 +18,7 @@ from tritone.runtime.graph import Array
 Index = npt.NDArray[np.int64]
 COUNT, BEGIN, END, USED = range(4)  # columns of the table
 FLOAT, PCM = np.dtype(np.float32), np.dtype(np.int16)
+NO_FLOATS, NO_PCM = np.zeros(0, np.float32), np.zeros(0, np.int16)
 
 
 class WaitingSamples:
@@ -79,7 +80,7 @@ class WaitingSamples:
                 self._row(slot, FLOAT)[held] = widened(self._row(slot, PCM)[held])
             self._is_pcm[slot] = False
         # Nothing of another type would make what is put before it numbers of that type, and not widened ones.
-        return samples if len(samples) else np.zeros(0, PCM if self._is_pcm[slot] else FLOAT)
+        return samples if len(samples) else (NO_PCM if self._is_pcm[slot] else NO_FLOATS)
 
     def are_pcm(self, slots: Index) -> bool:
         """Whether all of some streams have nothing but 16-bit samples."""
