@@ -67,7 +67,7 @@ JASPER: list[Row] = [
 RUNTIMES = {"tensorrt": "TensorRT", "torchscript": "TorchScript", "onnxruntime": "ONNX Runtime"}  # of NVIDIA's document
 
 CARD = "https://huggingface.co/nvidia/parakeet-tdt-0.6b-v2"
-FAST = "https://pypi.org/project/fast-gpu-asr"
+FAST = "the description of its package"
 LEADERBOARD = "seven English sets of the Open ASR Leaderboard"
 # what, system, GPU ("" where the source names none), conditions, seconds of audio a second, source
 _PARAKEET = (
