@@ -170,7 +170,7 @@ def test_the_same_options_may_come_again_on_later_chunks(raw: RawClient, stream:
 @pytest.mark.parametrize(
     ("later", "words"),
     [
-        ({"beam": 7}, "said with START and cannot change later, but this chunk asks for beam=7"),
+        ({"beam": 7}, "given with START and cannot change later, but this chunk asks for beam=7"),
         ({"search": "greedy"}, "asks for search=greedy"),
         ({"colour": "red"}, "unknown request parameter 'colour'"),
     ],
