@@ -40,6 +40,7 @@ BUILT_IN = {
     "transducer": "tritone.kinds.transducer:TRANSDUCER",
     "embedding": "tritone.kinds.embedding:EMBEDDING",
     "whisper": "tritone.kinds.whisper:WHISPER",
+    "encoder-decoder": "tritone.kinds.encoder_decoder:ENCODER_DECODER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "generic": "tritone.kinds.generic:GENERIC",
 }
