@@ -171,13 +171,15 @@ def parse_folder(
         )
     whole = Section("config", content, (*KEYS[kind], *GENERAL))
     own = (*ENCODER_KEYS, *(STREAMING_KEYS if kind in STREAMING else ()))
-    encoder = _encoder(whole.part("encoder_config", (*own, *GENERAL)), processor, kind in STREAMING)
+    encoder = encoder_of(whole.part("encoder_config", (*own, *GENERAL)), processor, kind in STREAMING)
     size = whole.whole("vocab_size", VOCAB_SIZES[kind], least=2)
     blank = "pad_token_id" if kind == "parakeet_ctc" else "blank_token_id"
     if (id := whole.whole(blank, VOCAB_SIZES[kind] - 1, least=0)) != size - 1:
         raise ExportError(f"config.{blank} is {id}; the blank should be the last of {size} tokens (vocab_size)")
     config = ModelConfig(
-        features=_features(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING),
+        features=features_of_extractor(
+            Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING
+        ),
         encoder=encoder,
         labels=(),
         tokenizer=TOKENIZER,
@@ -188,7 +190,8 @@ def parse_folder(
     return config, size - 1
 
 
-def _encoder(section: Section, processor: Mapping[str, Any], streaming: bool) -> EncoderConfig:
+def encoder_of(section: Section, processor: Mapping[str, Any], streaming: bool) -> EncoderConfig:
+    """The encoder of its config; `streaming`: of one that was trained for streams."""
     for key, only in (("subsampling_conv_kernel_size", KERNEL), ("subsampling_conv_stride", STRIDE)):
         if (found := section.whole(key, only)) != only:
             raise ExportError(f"encoder_config.{key} is {found}; only {only} can be exported")
@@ -231,7 +234,8 @@ def _contexts(section: Section, processor: Section) -> tuple[tuple[int, int], ..
     return tuple((past, each) for each in dict.fromkeys((first, *futures)))
 
 
-def _features(section: Section, bands: int, streaming: bool) -> LogMelConfig:
+def features_of_extractor(section: Section, bands: int, streaming: bool) -> LogMelConfig:
+    """The features of a feature extractor, which have `bands` by the encoder's config."""
     section.choice("feature_extractor_type", (EXTRACTORS[streaming],), EXTRACTORS[streaming])
     if (found := section.whole("feature_size", 80)) != bands:
         raise ExportError(f"feature_extractor.feature_size is {found}, but encoder_config.num_mel_bins {bands}")
