@@ -76,7 +76,11 @@ class DecodingOptions:
         read=partial(_read_text, 8),
         values="a code such as `en`, or empty",
     )
-    punctuation: bool = option(True, "Canary: write punctuation and capitals.")
+    punctuation: bool = option(
+        True,
+        "Canary: write punctuation and capitals.",
+        flags=("--write-punctuation/--no-write-punctuation",),  # scores have a --punctuation that means something else
+    )
     timestamps: bool = option(
         True,
         "Whisper: have the model write times, which cut the text into segments.",
