@@ -77,6 +77,7 @@ class ModelWatch:
         self._loading: dict[str, threading.Thread] = {}
         self.leftovers = 0
         self._processes = self._alive()
+        self._is_new = True  # what its models lost before they were watched is looked for once
         self._changed: dict[str, float] = {}  # models that are or were being reloaded, and when that was last seen
 
     def look(self) -> None:
@@ -93,11 +94,17 @@ class ModelWatch:
             key for key in before if key not in self._processes and now - self._changed.get(key[0], -1e9) > CHANGE_S
         }
         self._loading = {model: thread for model, thread in self._loading.items() if thread.is_alive()}
-        if not gone:
+        if not gone and not self._is_new:
             return
         # A version that somebody unloads, or that another replaces, is not ready any more when its process ends.
         index = self._running.control.models()
         ready = {(each["name"], each.get("version")) for each in index if each.get("state") == "READY"}
+        if self._is_new:
+            present = {key[:2] for key in (*before, *self._processes)}
+            for model in sorted({each[0] for each in ready if each not in present}):
+                if self._running.control.backend(model) == "python":
+                    self._lose(model, "before it was watched")
+            self._is_new = False
         for model in sorted({key[0] for key in gone if key[:2] in ready} - self._loading.keys()):
             self._lose(model, ", ".join(str(pid) for key in gone if key[0] == model for pid in sorted(before[key])))
 
