@@ -43,6 +43,11 @@ class Control:
         found: list[dict[str, Any]] = json.loads(body)
         return sorted(found, key=lambda model: model["name"])
 
+    def backend(self, model: str) -> str:
+        """The backend of a model that is ready; empty if the server names none."""
+        status, body = self._ask("GET", f"/v2/models/{quote(model, safe='')}/config")
+        return str(json.loads(body).get("backend", "")) if status == 200 else ""
+
     def unload(self, model: str) -> None:
         """Refuse new requests to a model; it ends once those in flight are answered. Does not wait."""
         self._change(model, "unload", {}, TIMEOUT_S)
