@@ -271,7 +271,7 @@ def recognised(client: Any, audio: bytes = b"", **fields: Any) -> Any:
 
 REFUSED = [
     ({"model": "nobody"}, "NOT_FOUND", "no ready model 'nobody'"),
-    ({"encoding": 0}, "INVALID_ARGUMENT", "begins like no WAV, FLAC or Ogg"),
+    ({"encoding": 0}, "INVALID_ARGUMENT", "begins like no WAV"),
     ({"encoding": riva.client.AudioEncoding.FLAC}, "INVALID_ARGUMENT", "the encoding is FLAC"),
     ({"sample_rate_hertz": 0}, "INVALID_ARGUMENT", "needs sample_rate_hertz"),
     ({"sample_rate_hertz": 7}, "INVALID_ARGUMENT", "sample_rate_hertz is 7"),

@@ -38,6 +38,7 @@ LIMITS = {"streams", "requests_per_minute", "audio_s_per_hour"}
 HASH = re.compile("[0-9a-f]{64}")
 TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")  # the form of a signed JWT
 PROTOCOL_KEY = "openai-insecure-api-key."  # how OpenAI's clients in browsers send one, which cannot set headers
+SCHEMES = ("bearer", "token")  # Deepgram's clients say Token; in browsers it is the subprotocol before the key
 
 
 def new_key() -> tuple[str, str]:
@@ -228,9 +229,10 @@ def _shown(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     offered = [each.strip() for each in headers.get("sec-websocket-protocol", "").split(",")]
     found = (
-        (bearer.strip() if scheme.lower() == "bearer" else "")
+        (bearer.strip() if scheme.lower() in SCHEMES else "")
         or headers.get("x-api-key", "")
         or next((each.removeprefix(PROTOCOL_KEY) for each in offered if each.startswith(PROTOCOL_KEY)), "")
+        or (offered[1] if len(offered) > 1 and offered[0] in SCHEMES else "")
         or query.get("key", "")
     )
     if len(found) > MAX_KEY:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from tritone.errors import InputError
+from tritone.gateway.announced_audio import StreamAudio, recording
 from tritone.gateway.ask import Event
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.riva import messages
-from tritone.gateway.protocols.riva.audio import AudioFormat, StreamAudio, recording
 from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
-from tritone.gateway.protocols.riva.config import Asked, asked
+from tritone.gateway.protocols.riva.config import Asked, asked, audio_format
 from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, read
 from tritone.gateway.protocols.riva.results import Results
 from tritone.gateway.refusal import GatewayRefusal
@@ -70,7 +70,7 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
         request = read(messages.RecognizeRequest, await self._only(requests))
         wanted = asked(request.config, streams=False)
-        audio = recording(AudioFormat.of(request.config), request.audio)
+        audio = recording(audio_format(request.config), request.audio)
         info = await self._gateway.speech.model(wanted.ask.model, "offline")
         ask = wanted.fitted(info, request.config.language_code)
         found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
@@ -182,7 +182,7 @@ class _Stream:
         self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
         self._language_code = config.language_code
         self._interim = first.streaming_config.interim_results
-        self._audio = StreamAudio(AudioFormat.of(config))
+        self._audio = StreamAudio(audio_format(config))
         held.push_async_exit(self._audio)
         self._results = _results(config)
         self._id = first.id.value if first.HasField("id") else None
