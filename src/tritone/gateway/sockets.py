@@ -98,22 +98,25 @@ class Socket:
 
 
 Talk = Callable[["Gateway", Socket], Awaitable[None]]
-Complain = Callable[[ErrorAnswer], Mapping[str, Any]]
+Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
 
 
-def conversations(gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain) -> WebSocketRoute:
+def conversations(
+    gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain, *, subprotocol: str = ""
+) -> WebSocketRoute:
     """The route on which clients of a protocol are let in, talked with, and left.
 
     Args:
         protocol: the protocol's name, for metrics.
         talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
+        subprotocol: that the protocol's clients offer beside their keys.
     """
 
     async def answer(websocket: WebSocket) -> None:
         caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
         with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-            await websocket.accept(subprotocol=_subprotocol(websocket))
+            await websocket.accept(subprotocol=_subprotocol(websocket, subprotocol))
             socket = Socket(websocket, caller)
             await _hold(websocket, socket, talk(gateway, socket), complain)
 
@@ -144,10 +147,10 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         await asyncio.gather(work, reader, return_exceptions=True)
 
 
-def _subprotocol(websocket: WebSocket) -> str | None:
+def _subprotocol(websocket: WebSocket, own: str) -> str | None:
     """The one that is agreed on: none of those that carry a key."""
     offered = websocket.scope.get("subprotocols", [])
-    return next((each for each in SUBPROTOCOLS if each in offered), None)
+    return next((each for each in (own, *SUBPROTOCOLS) if each in offered), None)
 
 
 def as_json(message: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ class RivaService(grpc.GenericRpcHandler):
         """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
         caller = await self._admit(context)
         async with AsyncExitStack() as held:
-            stream: _Stream | None = None
+            stream: RecognitionStream | None = None
             while (message := await self._next(requests, self._limits.idle_s)) is not None:
                 if len(message) > self._limits.max_message_bytes:
                     raise GatewayRefusal(
@@ -94,7 +94,7 @@ class RivaService(grpc.GenericRpcHandler):
                     )
                 request = read(messages.StreamingRecognizeRequest, _plain(message))
                 if stream is None:
-                    stream = _Stream(self._gateway, request, caller, context, held)
+                    stream = RecognitionStream(self._gateway, request, caller, context, held)
                 else:
                     await stream.take(request)
             if stream is None:
@@ -169,8 +169,13 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(408, message) from error
 
 
-class _Stream:
-    """One call of StreamingRecognize: its first message has the configuration, the others have audio."""
+class RecognitionStream:
+    """One call of StreamingRecognize: its first message has the configuration, the others have audio.
+
+    Args:
+        context: has `await write(bytes)`, which takes each StreamingRecognizeResponse.
+        held: what the stream holds is released with it.
+    """
 
     def __init__(
         self, gateway: "Gateway", first: Any, caller: "Caller", context: Context, held: AsyncExitStack
