@@ -1,6 +1,6 @@
 """The parameters of `/v1/listen`, which stand in the address  ->  what is asked of the models.
 
-What changes nothing that a client would miss is ignored (`mip_opt_out`, `filler_words`, a `version`); what somebody
+What changes nothing that a client would miss is ignored, such as mip_opt_out and a version; what somebody
 relies on and nothing here does, such as `redact`, is refused. docs/applications/gateway-deepgram.md has the decision
 about each.
 
