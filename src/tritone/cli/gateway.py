@@ -30,6 +30,9 @@ def gateway(
     sherpa_onnx_offline_port: Annotated[
         int | None, typer.Option(help="Port for clients of sherpa-onnx's offline WebSocket server.")
     ] = None,
+    wyoming_port: Annotated[
+        int | None, typer.Option(help="Port for Home Assistant (Wyoming), such as 10300; by TCP, without keys.")
+    ] = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
@@ -75,6 +78,7 @@ def gateway(
         "wenet": wenet_port,
         "sherpa_onnx": sherpa_onnx_port,
         "sherpa_onnx_offline": sherpa_onnx_offline_port,
+        "wyoming": wyoming_port,
     }
     try:
         tls = None

@@ -7,8 +7,8 @@ transcript = await gateway.speech.transcribe(data, Ask(), caller)
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal
 
 from tritone.client.async_client import AsyncClient
 from tritone.errors import TritoneError
@@ -20,6 +20,9 @@ from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
 from tritone.gateway.visit import VISIT
 from tritone.net.tls import Certificates
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
 
 LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0
@@ -45,6 +48,8 @@ class Gateway:
         self.traces = Traces(options.traces)
         self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
+        self.realtime: dict[str, Callable[[WebSocket], Awaitable[None]]] = {}
+        """Who answers at `/v1/realtime` where a subprotocol begins with the key; OpenAI's protocol elsewhere."""
         self.state: State = "serving"
 
     async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, protocol: str = "") -> Caller:

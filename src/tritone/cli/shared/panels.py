@@ -37,8 +37,8 @@ PANELS = {
         "--restore",
     ),
     "Protocols of applications": (
-        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port", "--cors",
-        "--alias",
+        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port",
+        "--wyoming-port", "--wyoming-languages", "--cors", "--alias",
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",

@@ -3,18 +3,24 @@
 asked(config, streams=True)  ->  Asked(ask=Ask(search={"hotwords": {"anna": 8}}, ...), ...)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
+from tritone.gateway.announced_audio import AudioFormat, Encoding
 from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
+from tritone.gateway.protocols.riva.messages import ENCODINGS, UNSPECIFIED
 from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.texts import TextOptions
 
 MAX_PREFIX_S = 2.0  # audio before the start of speech
 DEFAULT_SPEAKERS = 8  # at most, where a client does not say how many; as Riva
 OF_TEXTS = ("number_rules", "capitals", "profane_words")  # keys for which RecognitionConfig has no field
+OF_ENCODINGS: Mapping[int, Encoding] = {
+    number: "" if name == UNSPECIFIED else cast(Encoding, name) for name, number in ENCODINGS.items()
+}
 FINAL_MODEL = "final_model"
 BY_VAD = "enable_vad_endpointing"
 NUMBERS_IN_PARTIALS = "apply_partial_itn"
@@ -36,6 +42,17 @@ NOT_DONE = {
     "probability of speech, in custom_configuration",
     "stop_threshold_eou": "it is about the share of frames without tokens in a window",
 }
+
+
+def audio_format(config: Any) -> AudioFormat:
+    """What a RecognitionConfig says of the audio; `InputError` if no audio is like that."""
+    if config.encoding not in OF_ENCODINGS:
+        raise InputError(f"encoding {config.encoding} is not known; send one of {', '.join(ENCODINGS)}")
+    return AudioFormat(
+        encoding=OF_ENCODINGS[config.encoding],
+        sample_rate=config.sample_rate_hertz,
+        channels=config.audio_channel_count,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
