@@ -155,7 +155,7 @@ def _folder(folder: Path) -> Checkpoint:
             family="sherpa-onnx",
             arguments={"folder": folder},
             first="folder",
-            files=some("*.onnx", "tokens.txt"),
+            files=some("*.onnx", "*.weights", "*.data", "tokens.txt"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
         chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]

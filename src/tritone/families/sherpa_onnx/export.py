@@ -14,9 +14,11 @@ from pathlib import Path
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
-from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
+from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
+from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
 from tritone.pipelines.memory import record
 
 
@@ -65,8 +67,7 @@ def export_sherpa_onnx(
     """
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
-        kind = TransducerImporter if files.kind == "transducer" else CtcImporter
-        made = kind(files, writer, progress)
+        made = _importer(files)(files, writer, progress)
         for precision in files.graphs:
             made.add(precision)
         progress("writing the bundle")
@@ -99,3 +100,11 @@ def export_sherpa_onnx(
     progress("measuring the memory of calls")
     bundle = record(bundle)
     return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)
+
+
+def _importer(files: ModelFiles) -> type[Importer]:
+    """What reads a model: NeMo's have networks of another interface."""
+    first = next(iter(files.graphs.values()))
+    if files.kind == "ctc":
+        return NemoCtcImporter if is_nemo(read_metadata(first["model"])) else CtcImporter
+    return NemoTransducerImporter if is_nemo(read_metadata(first["encoder"])) else TransducerImporter
