@@ -50,8 +50,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, model: Reference) -> None:
         super().__init__()
-        self.embed = model.decoder.prediction["embed"]
-        self.lstm = model.decoder.prediction["dec_rnn"].lstm
+        self.embed: Any = model.decoder.prediction["embed"]
+        recurrent: Any = model.decoder.prediction["dec_rnn"]
+        self.lstm = recurrent.lstm
 
     def forward(self, targets: Tensor, target_length: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
         found, (hidden, cell) = self.lstm(self.embed(targets).transpose(0, 1), (hidden, cell))
