@@ -33,7 +33,7 @@ MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest rea
 
 PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>{IDEOGRAPH})|((?!{IDEOGRAPH})\\S)+")
 UNSPACED = re.compile(f"(?<={IDEOGRAPH}) (?={IDEOGRAPH})")
-LINE = re.compile(r"([^ \t]+)[ \t]+([0-9]+)[ \t]*\r?")
+LINE = re.compile(r"([^ \t]+| )[ \t]+([0-9]+)[ \t]*\r?")  # NeMo's tables of characters have a space as it is
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def read_tokens(path: Path) -> list[str]:
         id = int(match[2])
         if id in tokens:
             raise BundleError(f"{path}, line {number}: id {id} was already given to {tokens[id]!r}")
-        tokens[id] = match[1]
+        tokens[id] = SPACE if match[1] == " " else match[1]
     if max(tokens) != len(tokens) - 1:
         missing = next(id for id in range(len(tokens)) if id not in tokens)
         raise BundleError(f"{path}: ids must run from 0 to {len(tokens) - 1} without gaps, but {missing} is missing")

@@ -43,6 +43,7 @@ PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "
 OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
 BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, else of pyannote.audio
 CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
+ENDS = ("onnx", "weights", "data")  # of graphs of sherpa-onnx, and of files that weights lie in beside them
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
@@ -149,13 +150,22 @@ def _folder(folder: Path) -> Checkpoint:
         return _of_wenet(weights[0], wenet[0], tokens[0], some("global_cmvn"))
     if (config_yaml := some("config.yaml")) and (weights := some("avg_model.pt", "model_*.pt")):
         return _of_wespeaker(weights[0], config_yaml[0])
+    if some("*-encoder*.onnx") and some("*-decoder*.onnx") and (table := some("*-tokens.txt")):
+        form = "" if some("*-encoder.onnx") else ".int8"
+        return Checkpoint(
+            what="a Whisper model in a folder of sherpa-onnx",
+            family="whisper",
+            arguments={"checkpoint": folder},
+            files=[*some(*(f"*-{part}{form}.{end}" for part in ("encoder", "decoder") for end in ENDS)), *table],
+            int8=True,
+        )
     if some("encoder*.onnx", "model*.onnx", "ctc*.onnx") and some("tokens.txt"):
         return Checkpoint(
             what="a ready-made model of sherpa-onnx",
             family="sherpa-onnx",
             arguments={"folder": folder},
             first="folder",
-            files=some("*.onnx", "tokens.txt"),
+            files=some(*(f"*.{end}" for end in ENDS), "tokens.txt"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
         chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]
