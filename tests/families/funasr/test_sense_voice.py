@@ -16,11 +16,12 @@ from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError, InputError
 from tritone.families.funasr.checkpoint import read_statistics
+from tritone.families.funasr.config import SENSE_VOICE_TAGS as TAGS
 from tritone.families.funasr.config import parse_config
 from tritone.families.funasr.export import export_funasr
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.graphs import OfflineGraph
-from tritone.families.funasr.model import LANGUAGES, TAGS, SenseVoice
+from tritone.families.funasr.model import LANGUAGES, SenseVoice
 from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.search.options import SearchOptions

@@ -9,6 +9,7 @@ each test: the file holds what upstream computes alone.
 
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,13 @@ def statistics(size: int = 560) -> str:
 def features() -> list[Any]:
     """Upstream's features of each signal."""
     import torch
-    from funasr.frontends.wav_frontend import WavFrontend
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "am.mvn"
         file.write_text(statistics(), encoding="utf-8")
-        front_end = WavFrontend(cmvn_file=str(file), dither=0.0, **FRONT_END)
+        front_end = import_module("funasr.frontends.wav_frontend").WavFrontend(
+            cmvn_file=str(file), dither=0.0, **FRONT_END
+        )
     return [front_end(torch.from_numpy(each)[None], torch.tensor([len(each)]))[0] for each in signals()]
 
 
@@ -113,11 +115,9 @@ def filled(model: Any, seed: int = 42) -> Any:
 def sense_voice() -> dict[str, Array]:
     """Features, and log-probabilities of all frames, of each signal alone."""
     import torch
-    from funasr.models.sense_voice.model import SenseVoiceSmall
 
-    model = filled(
-        SenseVoiceSmall(encoder="SenseVoiceEncoderSmall", encoder_conf=ENCODER, input_size=560, vocab_size=VOCAB)
-    )
+    network = import_module("funasr.models.sense_voice.model").SenseVoiceSmall
+    model = filled(network(encoder="SenseVoiceEncoderSmall", encoder_conf=ENCODER, input_size=560, vocab_size=VOCAB))
     found: dict[str, Array] = {}
     with torch.no_grad():
         for index, (rows, (language, use_itn)) in enumerate(zip(features(), ASKED, strict=True)):

@@ -15,6 +15,9 @@ from tritone.families.export.settings import Section
 
 SENSE_VOICE = "SenseVoiceSmall"
 MODELS: Mapping[str, str] = {SENSE_VOICE: "SenseVoiceEncoderSmall"}  # classes of models, and of their encoders
+SENSE_VOICE_TAGS = ("language", "emotion", "event", "itn")
+"""What the first four frames of SenseVoice answer, in this order."""
+
 MAX_LAYERS = 1000
 WINDOWS = ("hamming", "hanning", "povey", "rectangular", "blackman")
 
@@ -102,11 +105,9 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     Raises:
         ExportError: it is of another class of model, or something in it is missing, unknown or unsupported.
     """
-    name = content.get("model")
+    name = str(content.get("model"))
     if name not in MODELS:
-        raise ExportError(
-            f"config.model is {str(name)[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}"
-        )
+        raise ExportError(f"config.model is {name[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}")
     root = Section("config", content, (*OF_MODEL, *TRAINING))
     if root.get("normalize", None) is not None:
         raise ExportError("config.normalize is set; models with statistics in am.mvn alone are supported")

@@ -23,10 +23,10 @@ from tritone.families.funasr.checkpoint import (
     read_state,
     read_statistics,
 )
-from tritone.families.funasr.config import parse_config
+from tritone.families.funasr.config import SENSE_VOICE_TAGS, parse_config
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.graphs import OfflineGraph
-from tritone.families.funasr.model import LANGUAGES, PLAIN, TAGS, USUAL_LANGUAGE, WRITTEN, SenseVoice
+from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.options import FunasrOptions
 
 
@@ -92,7 +92,7 @@ class SenseVoiceModel(ExportedModel):
                 languages=LANGUAGES,
                 language=USUAL_LANGUAGE,
                 text_forms=(PLAIN, WRITTEN),
-                tags=TAGS,
+                tags=SENSE_VOICE_TAGS,
             ),
             "vocabulary": Vocabulary(
                 size=len(self.tokens), units="bpe", blank_id=self.settings.blank_id, has_marks=True

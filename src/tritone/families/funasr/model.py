@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.precision import as_dtype
-from tritone.families.funasr.config import ModelConfig
+from tritone.families.funasr.config import SENSE_VOICE_TAGS, ModelConfig
 from tritone.families.funasr.layers import EncoderInTwo
 from tritone.families.layers.ctc import token_log_probs
 
@@ -23,8 +23,7 @@ USUAL_LANGUAGE = "auto"
 PLAIN, WRITTEN = 15, 14  # numbers as words and no punctuation; figures and punctuation
 EVENT, EMOTION = 1, 2  # one behind the other
 NUM_PROMPTS = 16
-TAGS = ("language", "emotion", "event", "itn")
-"""What the first four frames answer, in this order."""
+NUM_TAGS = len(SENSE_VOICE_TAGS)
 
 
 class CtcHead(nn.Module):
@@ -73,12 +72,12 @@ class SenseVoice(nn.Module):
 
         Returns:
             Log-probabilities (batch, frames, tokens) float32, the answers to the questions (batch, 4) int64, tokens in
-            the order of `TAGS`, and the encoder's result (batch, frames, width).
+            the order of `SENSE_VOICE_TAGS`, and the encoder's result (batch, frames, width).
         """
         fixed = self.embed.weight[EVENT : EMOTION + 1].expand(rows.shape[0], -1, -1)
         questions = [self.embed(language.unsqueeze(1)), fixed, self.embed(use_itn.unsqueeze(1))]
         rows = torch.cat([*(as_dtype(each, torch.float32) for each in questions), rows], dim=1)
-        encoded = self.encoder(rows, frames + len(TAGS))
+        encoded = self.encoder(rows, frames + NUM_TAGS)
         log_probs = self.ctc(encoded)
-        tags = log_probs[:, : len(TAGS)].argmax(dim=2)
-        return log_probs[:, len(TAGS) :], tags, encoded[:, len(TAGS) :]
+        tags = log_probs[:, :NUM_TAGS].argmax(dim=2)
+        return log_probs[:, NUM_TAGS:], tags, encoded[:, NUM_TAGS:]

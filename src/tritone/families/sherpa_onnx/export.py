@@ -14,8 +14,10 @@ from pathlib import Path
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
-from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
+from tritone.families.sherpa_onnx.funasr import SENSE_VOICE, SenseVoiceImporter
+from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.pipelines.memory import record
 
@@ -65,8 +67,7 @@ def export_sherpa_onnx(
     """
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
-        kind = TransducerImporter if files.kind == "transducer" else CtcImporter
-        made = kind(files, writer, progress)
+        made = _importer(files)(files, writer, progress)
         for precision in files.graphs:
             made.add(precision)
         progress("writing the bundle")
@@ -99,3 +100,12 @@ def export_sherpa_onnx(
     progress("measuring the memory of calls")
     bundle = record(bundle)
     return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)
+
+
+def _importer(files: ModelFiles) -> type[Importer]:
+    """What reads a model: networks of other makers have another interface."""
+    first = next(iter(files.graphs.values()))
+    if files.kind == "ctc":
+        kind = read_metadata(first["model"]).get("model_type")
+        return SenseVoiceImporter if kind == SENSE_VOICE else CtcImporter
+    return TransducerImporter
