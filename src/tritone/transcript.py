@@ -72,6 +72,7 @@ class Transcript:
     count from the start of the stream.
 
     `segments` and `language`, the code of the language, are of models that write them (Whisper); empty elsewhere.
+    `tags`: what else a model says of the audio as a whole, by name, such as ("emotion", "HAPPY") (SenseVoice).
     `settled`: characters at the start of a partial text that do not change any more; None where a model does not tell.
     """
 
@@ -88,19 +89,21 @@ class Transcript:
     history: str = ""
     segments: tuple[Segment, ...] = ()
     language: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
     settled: int | None = None
 
     @classmethod
-    def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
+    def deferred(cls, text: str, details: "Callable[[], Self]", **known: Any) -> "Self":
         """A final transcript whose tokens, words, confidence and alternatives are made when one of them is read.
 
         Most servers send the text alone, which costs a tenth.
 
         Args:
             details: makes a transcript that has them.
+            known: the other fields.
         """
         made = cls.__new__(cls)
-        made.__dict__.update(text=text, audio_s=audio_s, _details=details)
+        made.__dict__.update(text=text, _details=details, **known)
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -146,6 +149,8 @@ class Transcript:
             ]
         if self.language:
             result["language"] = self.language
+        if self.tags:
+            result["tags"] = dict(self.tags)
         if self.settled is not None:
             result["settled"] = self.settled
         if self.segments:
@@ -198,6 +203,7 @@ class Transcript:
                 )
                 for part in fields.get("segments", ())
             ),
+            tags=tuple(fields.get("tags", {}).items()),
             **known,
         )
 

@@ -148,6 +148,16 @@ def _folder(folder: Path) -> Checkpoint:
         if not (tokens := some("units.txt", "lang_char.txt", "words.txt", "dict.txt")):
             raise BundleError(f"{folder} is a model of WeNet without its tokens: units.txt is missing")
         return _of_wenet(weights[0], wenet[0], tokens[0], some("global_cmvn"))
+    if {"config.yaml", "model.pt", "am.mvn"} <= set(names):
+        return Checkpoint(
+            what="a model of FunASR",
+            family="funasr",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("config.yaml", "model.pt", "am.mvn", "*.bpe.model", "tokens.json"),
+            extra="export",
+            int8=True,
+        )
     if (config_yaml := some("config.yaml")) and (weights := some("avg_model.pt", "model_*.pt")):
         return _of_wespeaker(weights[0], config_yaml[0])
     if some("*-encoder*.onnx") and some("*-decoder*.onnx") and (table := some("*-tokens.txt")):
@@ -179,8 +189,9 @@ def _folder(folder: Path) -> Checkpoint:
     raise BundleError(
         f"{folder} holds {why}. It has {seen or 'no files'}; needed is a bundle (manifest.json), a model repository, "
         "or a folder as a toolkit writes it: config.json with model.safetensors (transformers) or model.bin "
-        "(CTranslate2), train.yaml with final.pt (WeNet), config.yaml with avg_model.pt (WeSpeaker), pretrained.pt "
-        "with tokens.txt (icefall), encoder.onnx with tokens.txt (sherpa-onnx), or a .nemo file"
+        "(CTranslate2), train.yaml with final.pt (WeNet), config.yaml with avg_model.pt (WeSpeaker) or with model.pt "
+        "and am.mvn (FunASR), pretrained.pt with tokens.txt (icefall), encoder.onnx with tokens.txt (sherpa-onnx), or "
+        "a .nemo file"
     )
 
 

@@ -44,6 +44,7 @@ class Joiner:
         self._confidence = 0.0  # sum over words
         self._num_words = 0
         self._language = ""
+        self._tags: dict[str, str] | None = None  # that all parts have alike
         self._end_s = 0.0
 
     def add(self, piece: Piece, transcript: Transcript) -> list[Transcript]:
@@ -81,6 +82,7 @@ class Joiner:
             audio_s=self._end_s if audio_s is None else audio_s,
             segments=tuple(self._segments),
             language=self._language,
+            tags=tuple((self._tags or {}).items()),
         )
 
     def _take(self, piece: Piece, transcript: Transcript, found: list[Transcript]) -> None:
@@ -119,6 +121,10 @@ class Joiner:
             own = tuple(each for each in own if start_s <= _middle(each) < end_s)
         if not text:
             return
+        own_tags = dict(transcript.tags)
+        if self._tags is not None:
+            own_tags = {name: tag for name, tag in self._tags.items() if own_tags.get(name) == tag}
+        self._tags = own_tags
         if words:
             start_s, end_s = words[0].start_s, words[-1].end_s
         segments = own or (Segment(text, start_s, end_s),)
@@ -136,6 +142,7 @@ class Joiner:
                 segment=len(self._texts),
                 segments=segments,
                 language=transcript.language,
+                tags=transcript.tags,
             )
         )
         self._texts.append(text)

@@ -52,6 +52,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
 NETWORKS = (
     "whisper",
     "hf",
+    "funasr",
     "icefall",
     "jasper",
     "nemo",

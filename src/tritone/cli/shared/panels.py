@@ -55,9 +55,10 @@ PANELS = {
         "--endpoint-max-segment-s", "build --max-streams", "--stream-idle-timeout-s", "build --max-queued-s",
     ),
     "Whisper and models of several languages": (
-        "--language", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures", "--length-penalty",
-        "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt", "--previous-text",
-        "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold", "--max-tokens", "--suppress",
+        "--language", "--use-itn", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures",
+        "--length-penalty", "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt",
+        "--previous-text", "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold",
+        "--max-tokens", "--suppress",
     ),
     "Written text": (
         "--numbers", "--number-rules", "--punctuate", "--capitals", "--profanity", "--profane-words",

@@ -18,6 +18,7 @@ from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
+from tritone.families.sherpa_onnx.funasr import SENSE_VOICE, SenseVoiceImporter
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
@@ -120,8 +121,11 @@ def export_sherpa_onnx(
 
 
 def _importer(files: ModelFiles) -> type[Importer]:
-    """What reads a model: NeMo's have networks of another interface."""
+    """What reads a model: networks of other makers have another interface."""
     first = next(iter(files.graphs.values()))
     if files.kind == "ctc":
-        return NemoCtcImporter if is_nemo(read_metadata(first["model"])) else CtcImporter
+        metadata = read_metadata(first["model"])
+        if metadata.get("model_type") == SENSE_VOICE:
+            return SenseVoiceImporter
+        return NemoCtcImporter if is_nemo(metadata) else CtcImporter
     return NemoTransducerImporter if is_nemo(read_metadata(first["encoder"])) else TransducerImporter
