@@ -16,7 +16,7 @@ from tritone.texts.written import Written, matched
 _lock = Lock()  # its automata say nothing about threads
 
 
-LANGUAGES = ("en", "de", "es", "fr", "pt", "ru")  # of ours, those that the package has grammars of
+LANGUAGES = ("en", "de", "es", "fr", "pt")  # of ours, those that the package has grammars of
 
 
 def written_numbers(words: Sequence[str], language: str = "en") -> list[Written]:

@@ -173,6 +173,8 @@ class TranscriptPrinter:
             found["segments"] = fields["ended"]
         if transcript.language:
             found["language"] = transcript.language
+        if transcript.languages and (self._details or not transcript.text):
+            found["languages"] = fields["languages"]
         if transcript.segments and (self._timestamps or self._details):
             found["segments"] = fields["segments"]
         return found
