@@ -61,7 +61,7 @@ PANELS = {
         "--max-tokens", "--suppress",
     ),
     "Written text": (
-        "--numbers", "--number-rules", "--punctuate", "--capitals", "--profanity", "--profane-words",
+        "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
     "Normalisation": ("--case", "--punctuation", "--units", "--unicode", "--tags", "--spelling", "--count-spaces"),
     "Long recordings": ("--vad", "--speech"),
