@@ -21,6 +21,7 @@ from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
 from tritone.families.resemblyzer.options import ResemblyzerOptions
+from tritone.families.speechbrain.options import SpeechbrainOptions
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.whisper.options import WhisperOptions
 
@@ -122,6 +123,15 @@ app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+
+
+@app.command()
+@with_options(SpeechbrainOptions)
+def speechbrain(values: Values) -> None:
+    """Export an ECAPA-TDNN of SpeechBrain, waveform in."""
+    export("speechbrain", values, "of the size of embeddings")
+
+
 app.command()(tensorrt)
 app.command()(wespeaker)
 

@@ -53,6 +53,10 @@ EXAMPLES = {
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker",
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker --threshold 0.75",
     ),
+    "export speechbrain": (
+        "tritone export speechbrain --checkpoint spkrec-ecapa-voxceleb --output my-speaker",
+        "tritone export speechbrain --checkpoint embedding_model.ckpt --output my-speaker --threshold 0.25",
+    ),
     "export wespeaker": (
         "tritone export wespeaker --model voxceleb_resnet34 --output my-speaker",
         "tritone export wespeaker --checkpoint avg_model.pt --config config.yaml --output my-speaker",
