@@ -1,5 +1,6 @@
 """Who said what: speakers of recordings and streams from embeddings of windows, their words and names, error rates."""
 
+from tritone.diarization.activity import ActivityTurns, TurnRules, turns_of_activity
 from tritone.diarization.diarizer import Diarization, Diarizer, Speaker, SpeakerStream
 from tritone.diarization.error_rates import Errors, score_turns, sum_errors
 from tritone.diarization.names import Name, name_speakers
@@ -10,6 +11,7 @@ from tritone.diarization.windows import Window, WindowCutter, turns_of
 from tritone.diarization.words import speech_of, with_speakers
 
 __all__ = [
+    "ActivityTurns",
     "Diarization",
     "Diarizer",
     "Errors",
@@ -18,6 +20,7 @@ __all__ = [
     "Speaker",
     "SpeakerOptions",
     "SpeakerStream",
+    "TurnRules",
     "Window",
     "WindowCutter",
     "label_windows",
@@ -26,5 +29,6 @@ __all__ = [
     "speech_of",
     "sum_errors",
     "turns_of",
+    "turns_of_activity",
     "with_speakers",
 ]
