@@ -5,6 +5,7 @@ async with await speech.open(Ask(), 48000, caller) as live:
     events = await live.accept(samples)
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
@@ -13,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.files import check_sample_rate
+from tritone.audio.files import StoredAudio, channels_of, check_sample_rate
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo
+from tritone.diarization.channels import merged_channels
 from tritone.errors import AudioError, InputError
 from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
@@ -107,6 +109,8 @@ class Speech:
             TritoneError: the server failed.
         """
         wanted = ask.speakers
+        if ask.each_channel:
+            return merged_channels(await self.channels(audio, ask, caller))
         if wanted is not None:
             await self.model(wanted.model, "embedding")  # what is wrong with it is reported before the work
             ask = replace(ask, details=True)  # speakers are of words
@@ -119,13 +123,25 @@ class Speech:
             found = await labelled(self, audio, found, wanted, caller)
         return tidy(found, ask.texts)
 
+    async def channels(self, audio: bytes | Path, ask: Ask, caller: Caller) -> list[Transcript]:
+        """Transcribe each channel of a recording alone, in their order; raises as `transcribe`."""
+        source = audio if isinstance(audio, Path) else StoredAudio("the audio data", lambda: audio)
+        found = []
+        for channel in await asyncio.to_thread(channels_of, source):
+            recording = Recording(self, channel, replace(ask, details=True), caller)
+            async with aclosing(recording.parts()) as parts:
+                async for _ in parts:
+                    pass
+            found.append(tidy(recording.whole, ask.texts))
+        return found
+
     async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
         """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
 
         Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
         at its end.
         """
-        if ask.speakers is not None:
+        if ask.speakers is not None or ask.each_channel:
             yield await self.transcribe(audio, ask, caller)
             return
         async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
