@@ -154,9 +154,11 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
+        if playback is not None and labels.speakers:
+            playback = replace(playback, around=labels.around(where, stack))
         system = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
         system = stack.enter_context(closing(system))
-        if labels.speakers:
+        if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
         if streaming:
             # One file after the other, since each shows its text as it grows.

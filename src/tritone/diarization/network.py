@@ -8,14 +8,14 @@ Models are functions, so that those in this process and served ones are used ali
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any, Protocol
 
 import numpy as np
 
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.audio.inputs import AudioInput, source_of
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples, widened
 from tritone.diarization.diarizer import NO_SAMPLES, Diarization, Listener, Speaker, blocks_of
 from tritone.diarization.words import with_speakers
 from tritone.formats.rttm import Turn
@@ -30,7 +30,7 @@ class NetworkDiarizer:
     def __init__(
         self,
         recordings: Callable[[Any], SpeechActivity] | None,
-        streams: Callable[[], Listener] | None,
+        streams: Callable[[int], Listener] | None,
         *,
         sample_rate: int,
     ) -> None:
@@ -39,7 +39,7 @@ class NetworkDiarizer:
         Args:
             recordings: finds who speaks in a whole recording, a path or (samples,) at `sample_rate`; None if it is for
                 streams alone.
-            streams: opens a stream of it; None if it is for recordings alone.
+            streams: opens a stream of it for a sample rate in Hz; None if it is for recordings alone.
             sample_rate: in Hz.
         """
         self.sample_rate = sample_rate
@@ -76,14 +76,22 @@ class NetworkDiarizer:
         self, source: AudioInput | bytes, sample_rate: int | None = None, *, recording: str = ""
     ) -> Iterator[Turn]:
         """Play a file or an array into a stream, and yield each turn when it has ended; errors as of `diarize`."""
-        if self._streams is None:
-            raise ValueError("this model is for whole recordings; use diarize, or give one for streams")
-        name, stream = recording or source_of(source, 0), self._streams()
-        with ExitStack() as stack:
-            stack.callback(stream.close)
+        name = recording or source_of(source, 0)
+        with closing(self.stream(self.sample_rate)) as stream:
             for samples in blocks_of(source, sample_rate, self.sample_rate):
                 yield from turns_in(stream.accept(samples).segments, name)
             yield from turns_in(stream.finish().segments, name)
+
+    def stream(self, sample_rate: int) -> Listener:
+        """Open a stream for audio of that rate, in Hz; its answers have segments with speakers, and `speaking`.
+
+        Raises:
+            TritoneError: the model has no stream left, or failed.
+            ValueError: it is for whole recordings alone.
+        """
+        if self._streams is None:
+            raise ValueError("this model is for whole recordings; use diarize, or give one for streams")
+        return self._streams(sample_rate)
 
 
 def turns_in(segments: Iterable[SpeechSegment], recording: str = "") -> Iterator[Turn]:
@@ -142,9 +150,9 @@ class SpeakerWords:
         self._text, self._speakers = text, speakers
         self.turns = TurnsSoFar()
 
-    def accept(self, samples: Waveform) -> Transcript:
+    def accept(self, samples: Samples) -> Transcript:
         """Take the next samples (samples,) and return the recogniser's answer with speakers; errors of both streams."""
-        self.turns.add(self._speakers.accept(samples))
+        self.turns.add(self._speakers.accept(widened(samples)))
         return self.turns.labelled(self._text.accept(samples))
 
     def finish(self) -> Transcript:
