@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from tritone.audio import Waveform
+from tritone.families.export.report import ExportReport
 from tritone.families.nemo.diarization import DiarizationNetwork
 from tritone.families.nemo.diarization_export import parse_config
+from tritone.families.nemo.export import export_nemo
 
 RATE = 16000
 SPEAKERS = 4
@@ -60,6 +62,11 @@ def write(folder: Path, seed: int = 1) -> Path:
     for file, content in (("config.json", CONFIG), ("processor_config.json", PROCESSOR)):
         (folder / file).write_text(json.dumps(content), encoding="utf-8")
     return folder
+
+
+def export(folder: Path) -> ExportReport:
+    """A bundle of such a model, in fp32 and int8."""
+    return export_nemo(archive=write(folder / "theirs"), output=folder / "who", precisions=("fp32", "int8"))
 
 
 class Upstream:

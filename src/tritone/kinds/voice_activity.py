@@ -46,7 +46,7 @@ class VoiceActivityKind(Kind):
     stream_details = PROBABILITIES
 
     def fault(self, manifest: Manifest) -> str | None:
-        for part in ("vocabulary", "decoder", "transducer", "embedding"):
+        for part in ("vocabulary", "decoder", "transducer", "embedding", "whisper", "diarization"):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part}`"
         if manifest.streaming is None or not manifest.streaming.flexible or manifest.streaming.flush_samples is None:

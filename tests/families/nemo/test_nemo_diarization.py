@@ -33,19 +33,19 @@ CHUNK = 14 * 8 * 160  # samples of a step of whole recordings
 LENGTHS = (160, 999, CHUNK, CHUNK + 161, CHUNK * 18 // 14, CHUNK + 3 * 1280 + 700, 330_000)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("diarization") / "sortformer")
+@pytest.fixture
+def report(diarization_report: ExportReport) -> ExportReport:
+    return diarization_report
+
+
+@pytest.fixture
+def folder(diarization_report: ExportReport) -> Path:
+    return diarization_report.bundle.path.with_name("theirs")
 
 
 @pytest.fixture(scope="module")
-def report(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
-    return export_nemo(archive=folder, output=tmp_path_factory.mktemp("bundle") / "who", precisions=("fp32", "int8"))
-
-
-@pytest.fixture(scope="module")
-def model(report: ExportReport) -> SpeakerDetector:
-    return tritone.load_as(SpeakerDetector, report.bundle.path)
+def model(diarization_bundle: Path) -> SpeakerDetector:
+    return tritone.load_as(SpeakerDetector, diarization_bundle)
 
 
 @pytest.fixture(scope="module")
