@@ -45,6 +45,7 @@ import workers
 from object_server import ObjectServer
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.families.export.report import ExportReport
 from tritone.families.silero.export import export_silero
 from tritone.pipelines.ahead import compile_all
 from tritone.server import TritonServer
@@ -124,6 +125,19 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectS
 def silero_bundle(shared: Shared) -> Path:
     """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
     return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)
+
+
+@pytest.fixture(scope="session")
+def diarization_report(shared: Shared) -> ExportReport:
+    """Of a small random model that tells speakers apart, which lies beside its bundle; read-only by agreement."""
+    from families import diarization_models
+
+    return shared("diarization", diarization_models.export)
+
+
+@pytest.fixture(scope="session")
+def diarization_bundle(diarization_report: ExportReport) -> Path:
+    return diarization_report.bundle.path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

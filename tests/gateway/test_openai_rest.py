@@ -306,6 +306,25 @@ def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> 
     assert found.task == "transcribe"
 
 
+def test_each_channel_is_a_speaker_where_that_is_asked_for(client: openai.OpenAI) -> None:
+    audio = np.stack([toy_waveform("hello world"), toy_waveform("seven eights")], axis=1)
+    file = io.BytesIO()
+    soundfile.write(file, audio, SAMPLE_RATE, format="WAV", subtype="FLOAT")
+    call = ("call.wav", file.getvalue())
+
+    def answered(response_format: Any, **more: Any) -> Any:
+        return client.audio.transcriptions.create(
+            file=call, model="toy", response_format=response_format, extra_body={"channels": "each"}, **more
+        )
+
+    found = [(each.speaker, each.text) for each in answered("diarized_json").segments]
+    assert sorted(found) == [("channel1", "hello world"), ("channel2", "seven eights")]
+    assert "<v channel2>seven eights</v>" in answered("vtt")
+    assert [each.type for each in answered("json", stream=True)] == ["transcript.text.delta", "transcript.text.done"]
+    with pytest.raises(openai.BadRequestError, match="each makes every channel a speaker"):
+        answered("json", include=["logprobs"])
+
+
 def test_a_diarised_stream_has_segments_with_speakers() -> None:
     async def parts() -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="yes no", words=(Span("yes", 0.0, 0.5, 1.0, "A"), Span("no", 0.5, 1.0, 1.0, "B")))

@@ -148,6 +148,20 @@ def test_a_recording_is_recognised_with_times_and_confidences(client: Any) -> No
     assert [word.speaker_tag for word in best.words] == [0, 0]
 
 
+def test_each_channel_has_a_result_of_its_own(client: Any) -> None:
+    audio = np.stack([toy_waveform("hello world"), toy_waveform("seven eights")], axis=1)
+    config = recognition(
+        audio_channel_count=2, enable_separate_recognition_per_channel=True, enable_word_time_offsets=True
+    )
+    results = client.offline_recognize(pcm(audio), config).results
+    assert [(each.channel_tag, each.alternatives[0].transcript) for each in results] == [
+        *((1, "hello world "), (2, "seven eights "))
+    ]
+    assert [word.word for word in results[1].alternatives[0].words] == ["seven", "eights"]
+    with pytest.raises(grpc.RpcError, match="enable_separate_recognition_per_channel is of Recognize"):
+        streamed(client, config, pcm(audio))
+
+
 @pytest.mark.parametrize(
     ("form", "subtype", "encoding"),
     [
@@ -283,7 +297,16 @@ REFUSED = [
     ({"audio_channel_count": 99}, "INVALID_ARGUMENT", "audio_channel_count is 99"),
     ({"max_alternatives": -1}, "INVALID_ARGUMENT", "max_alternatives is -1"),
     ({"max_alternatives": 3, "custom_configuration": {"nbest": "2"}}, "INVALID_ARGUMENT", "send one of them"),
-    ({"enable_separate_recognition_per_channel": True}, "INVALID_ARGUMENT", "channels are averaged"),
+    (
+        {
+            "enable_separate_recognition_per_channel": True,
+            "diarization_config": riva.client.proto.riva_asr_pb2.SpeakerDiarizationConfig(
+                enable_speaker_diarization=True
+            ),
+        },
+        "INVALID_ARGUMENT",
+        "a channel is a speaker",
+    ),
     ({"speech_contexts": [asr.SpeechContext(phrases=["anna"])]}, "INVALID_ARGUMENT", "boost"),
     ({"custom_configuration": {"colour": "red"}}, "INVALID_ARGUMENT", "colour"),
     ({"custom_configuration": {"timeout": "1"}}, "INVALID_ARGUMENT", "timeout"),

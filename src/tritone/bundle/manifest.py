@@ -62,7 +62,7 @@ Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
 MAX_AXES = 32
 MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper")
+SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "diarization")
 Found = TypeVar("Found")
 
 
@@ -705,6 +705,48 @@ class Provenance(_Part):
     options: dict[str, str | int | float | bool | None] = {}
 
 
+class DiarizationStep(_Part):
+    """How audio is cut into steps, in encoder frames.
+
+    A step judges `chunk_size` of them, for which it hears `lookahead` more; where the audio ends before its window
+    does, at most `last_frames`. `fifo_length` of the newest are kept as they came; when there are more, `update_period`
+    of them at least move to the speaker cache.
+    """
+
+    chunk_size: Positive
+    lookahead: NonNegative
+    last_frames: Positive
+    fifo_length: Positive
+    update_period: Positive
+
+
+class Diarization(_Part):
+    """`speakers`: how many a model can distinguish. `recordings`: the steps of whole ones; `streams`: those that
+    streams may have, one for each chunk size.
+    """
+
+    speakers: Annotated[int, Field(ge=1, le=1024)]
+    recordings: DiarizationStep
+    streams: Annotated[tuple[DiarizationStep, ...], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _has_one_for_each_size(self) -> "Diarization":
+        sizes = [each.chunk_size for each in (self.recordings, *self.streams)]
+        if len(set(sizes)) < len(sizes):
+            raise ValueError(f"diarization: chunk sizes should differ, got {sizes}")
+        return self
+
+    def step(self, chunk_size: int) -> DiarizationStep:
+        """The steps of a chunk size; raises `ValueError` if there are none."""
+        for each in (self.recordings, *self.streams):
+            if each.chunk_size == chunk_size:
+                return each
+        raise ValueError(
+            f"the model has no steps of {chunk_size} encoder frames; take one of "
+            f"{', '.join(str(each.chunk_size) for each in self.streams)}"
+        )
+
+
 class Manifest(_Part):
     """The whole description; see the classes above for its parts.
 
@@ -726,6 +768,7 @@ class Manifest(_Part):
     transducer: Transducer | None = None
     embedding: Embedding | None = None
     whisper: Whisper | None = None
+    diarization: Diarization | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
@@ -799,7 +842,8 @@ class Manifest(_Part):
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
         first = (self.streaming and self.streaming.frame_samples) or self.encoder.min_samples
-        return first + (chunk_size - 1) * frame, chunk_size * frame
+        ahead = self.diarization.step(chunk_size).lookahead if self.diarization else 0
+        return first + (chunk_size + ahead - 1) * frame, chunk_size * frame
 
     @property
     def tokens(self) -> Vocabulary:

@@ -12,15 +12,26 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, SEGMENTS, TEXT, WAVEFORM
+from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, PROBABILITIES, SEGMENTS, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
-Kind = Literal["offline", "streaming", "embedding", "activity", "activity-streaming", "other"]
+Kind = Literal[
+    "offline",
+    "streaming",
+    "embedding",
+    "activity",
+    "activity-streaming",
+    "diarization",
+    "diarization-streaming",
+    "other",
+]
 
 FOR: Mapping[str, str] = {
     "embedding": "for embeddings",
     "activity": "for voice activity",
     "activity-streaming": "for voice activity in streams",
+    "diarization": "for diarization",
+    "diarization-streaming": "for diarization of streams",
 }
 """How models that write no text are called."""
 
@@ -160,7 +171,12 @@ class ModelInfo:
         elif WAVEFORM in inputs and EMBEDDING in outputs:
             kind = "embedding"
         elif WAVEFORM in inputs and SEGMENTS in outputs:
-            kind = "activity-streaming" if "sequence_batching" in config else "activity"
+            # One that tells speakers apart has a probability for each of them.
+            told = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
+            if "sequence_batching" in config:
+                kind = "diarization-streaming" if told else "activity-streaming"
+            else:
+                kind = "diarization" if told else "activity"
         parameters = config.get("parameters", {})
         return cls(
             name=config["name"],

@@ -142,7 +142,7 @@ class Diarizer:
         name = recording or source_of(source, 0)
         with closing(listener):
             work = _Work(self, listener)
-            for samples in self._blocks(source, sample_rate):
+            for samples in blocks_of(source, sample_rate, self.sample_rate):
                 work.accept(samples)
             work.finish()
         return self._result(work, name)
@@ -152,7 +152,7 @@ class Diarizer:
     ) -> Iterator[Turn]:
         """Play a file or an array into a stream, and yield each turn when its segment has ended; as of `diarize`."""
         with self.stream(recording or source_of(source, 0)) as stream:
-            for samples in self._blocks(source, sample_rate):
+            for samples in blocks_of(source, sample_rate, self.sample_rate):
                 yield from stream.accept(samples)
             yield from stream.finish()
 
@@ -164,16 +164,6 @@ class Diarizer:
                 "recordings; max_speakers is possible"
             )
         return SpeakerStream(self, recording)
-
-    def _blocks(self, source: AudioInput | bytes, sample_rate: int | None) -> Iterator[Waveform]:
-        step = round(STEP_S * self.sample_rate)
-        if isinstance(source, np.ndarray):
-            samples = load(source, sample_rate, self.sample_rate, check=True)
-            yield from (samples[start : start + step] for start in range(0, len(samples), step))
-            return
-        with closing(AudioBlocks(source, self.sample_rate)) as blocks:
-            for block in blocks:
-                yield from (widened(block[start : start + step]) for start in range(0, len(block), step))
 
     def _listener(self) -> Listener:
         return LevelStream(self.sample_rate) if self._listen is None else self._listen()
@@ -213,6 +203,18 @@ class Diarizer:
             for number, label in enumerate(labels)
         )
         return Diarization(turns, tuple(each for each in speakers if each.speech_s > 0), work.audio_s)
+
+
+def blocks_of(source: AudioInput | bytes, sample_rate: int | None, wanted: int) -> Iterator[Waveform]:
+    """The audio of a file or an array at a wanted rate in Hz, in pieces of seconds; errors as of `diarize`."""
+    step = round(STEP_S * wanted)
+    if isinstance(source, np.ndarray):
+        samples = load(source, sample_rate, wanted, check=True)
+        yield from (samples[start : start + step] for start in range(0, len(samples), step))
+        return
+    with closing(AudioBlocks(source, wanted)) as blocks:
+        for block in blocks:
+            yield from (widened(block[start : start + step]) for start in range(0, len(block), step))
 
 
 class _Work:

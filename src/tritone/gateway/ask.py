@@ -41,10 +41,10 @@ class Ask:
     """What a client asks of the models.
 
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
-    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`: how
-    they are written. `vad`: for streams; None leaves segments to the recogniser's endpoint rules. `final_model`: a
-    model for whole recordings that writes the final text of each segment, with `final_search` as its request
-    parameters; "" is none.
+    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`:
+    how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`: for streams; None
+    leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
+    final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
     model: str = ""
@@ -52,6 +52,7 @@ class Ask:
     details: bool = True
     texts: TextOptions = field(default_factory=TextOptions)
     speakers: SpeakerOptions | None = None
+    each_channel: bool = False
     vad: VadOptions | None = None
     final_model: str = ""
     final_search: Mapping[str, Any] = field(default_factory=dict)

@@ -35,7 +35,10 @@ WAVEFORM_CTC = (
     *("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat"),
     *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc"),
 )
-OF_NEMO = ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr")
+OF_NEMO = (
+    *("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr"),
+    "nemotron3_diarization",
+)
 TYPES: Mapping[str, str] = {"whisper": "whisper", **dict.fromkeys(WAVEFORM_CTC, "hf"), **dict.fromkeys(OF_NEMO, "nemo")}
 ARGUMENTS = {"whisper": "checkpoint", "hf": "folder", "nemo": "archive"}  # of these commands, that take the folder
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")

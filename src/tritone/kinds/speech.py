@@ -68,7 +68,12 @@ class SpeechKind(Kind):
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.vocabulary is None:
             return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
-        for part, owner in (("transducer", "a transducer"), ("embedding", "an embedding"), ("whisper", "a Whisper")):
+        for part, owner in (
+            ("transducer", "a transducer"),
+            ("embedding", "an embedding"),
+            ("whisper", "a Whisper"),
+            ("diarization", "a model that tells speakers apart"),
+        ):
             if (getattr(manifest, part) is not None) != (self.name == part):
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
         if manifest.encoder.tags and self.name != "ctc":

@@ -35,7 +35,7 @@ class WhisperKind(Kind):
     stream_details = DETAILS
 
     def fault(self, manifest: Manifest) -> str | None:
-        for part in ("streaming", "decoder", "transducer", "embedding"):
+        for part in ("streaming", "decoder", "transducer", "embedding", "diarization"):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part}`"
         if manifest.whisper is None or manifest.vocabulary is None:

@@ -177,7 +177,7 @@ def parse_folder(
     if (id := whole.whole(blank, VOCAB_SIZES[kind] - 1, least=0)) != size - 1:
         raise ExportError(f"config.{blank} is {id}; the blank should be the last of {size} tokens (vocab_size)")
     config = ModelConfig(
-        features=_features(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING),
+        features=log_mel_of(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING),
         encoder=encoder,
         labels=(),
         tokenizer=TOKENIZER,
@@ -231,7 +231,8 @@ def _contexts(section: Section, processor: Section) -> tuple[tuple[int, int], ..
     return tuple((past, each) for each in dict.fromkeys((first, *futures)))
 
 
-def _features(section: Section, bands: int, streaming: bool) -> LogMelConfig:
+def log_mel_of(section: Section, bands: int, streaming: bool) -> LogMelConfig:
+    """The features that a feature extractor's settings describe, for an encoder of so many bands."""
     section.choice("feature_extractor_type", (EXTRACTORS[streaming],), EXTRACTORS[streaming])
     if (found := section.whole("feature_size", 80)) != bands:
         raise ExportError(f"feature_extractor.feature_size is {found}, but encoder_config.num_mel_bins {bands}")

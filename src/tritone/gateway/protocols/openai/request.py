@@ -30,14 +30,24 @@ LISTS = (
     "known_speaker_references",
 )
 OBJECTS = ("chunking_strategy", "search", "speakers", "texts")
-TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "vad_filter")
+TEXTS = (
+    "model",
+    "language",
+    "prompt",
+    "response_format",
+    "temperature",
+    "stream",
+    "chunking_strategy",
+    "vad_filter",
+    "channels",
+)
 SWITCH = ("true", "false", "True", "False", "1", "0")
 OF_VAD = {"threshold": 1.0, "prefix_padding_ms": 1e9, "silence_duration_ms": 1e9}  # of `server_vad`, and the most
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptionRequest:
-    """A request. `search`, parameters of the wire contract, `texts` and `num_speakers` are extensions of ours."""
+    """A request. `search`, parameters of the wire contract, `texts`, `num_speakers` and `each_channel` are ours."""
 
     model: str = ""
     language: str = ""
@@ -50,6 +60,7 @@ class TranscriptionRequest:
     segments: bool = False
     logprobs: bool = False
     num_speakers: int = 0  # 0: as many as there are
+    each_channel: bool = False  # is a speaker of its own
     search: Mapping[str, str] = field(default_factory=dict)
     texts: TextOptions = field(default_factory=TextOptions)
     ignored: Mapping[str, str] = field(default_factory=dict)  # fields, and why
@@ -90,6 +101,9 @@ class TranscriptionRequest:
         speakers = form.objects.get("speakers", {})
         if set(speakers) - {"num_speakers"} or (speakers and response_format != "diarized_json"):
             raise FieldError("speakers", "has num_speakers alone, and goes with response_format diarized_json")
+        each_channel = form.one_of("channels", ("mixed", "each"), "mixed") == "each"
+        if each_channel and (speakers or logprobs):
+            raise FieldError("channels", "each makes every channel a speaker; leave speakers and logprobs out")
         return cls(
             model=form.texts.get("model", ""),
             language=form.texts.get("language") or (languages or [""])[0],
@@ -103,6 +117,7 @@ class TranscriptionRequest:
             segments="segment" in granularities or not granularities,
             logprobs=logprobs,
             num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
+            each_channel=each_channel,
             search=form.objects.get("search", {}),
             texts=TextOptions().changed(form.objects.get("texts", {})),
         )
@@ -120,7 +135,7 @@ class TranscriptionRequest:
             search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
             if self.words:
                 search["word_times"] = True
-            elif self.response_format in ("srt", "vtt"):
+            elif self.response_format in ("srt", "vtt") or self.each_channel:
                 search["word_times"] = "auto"  # captions end where words do
             if translate:
                 search["task"] = "translate"
@@ -134,8 +149,9 @@ class TranscriptionRequest:
             texts=self.texts,
             details=self.response_format != "text",  # which have the length of the audio, too
             speakers=SpeakerOptions(num_speakers=self.num_speakers)
-            if self.response_format == "diarized_json"
+            if self.response_format == "diarized_json" and not self.each_channel
             else None,
+            each_channel=self.each_channel,
         )
 
     def notices(self, info: ModelInfo) -> dict[str, str]:

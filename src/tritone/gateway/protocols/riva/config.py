@@ -91,10 +91,15 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
     Raises:
         InputError: it asks for what cannot be, or for what is not done here.
     """
-    if config.enable_separate_recognition_per_channel:
+    if config.enable_separate_recognition_per_channel and streams:
         raise InputError(
-            "enable_separate_recognition_per_channel is not done here: channels are averaged. Send each as a "
-            "recording of its own, or leave the field out."
+            "enable_separate_recognition_per_channel is of Recognize: channels of streams are averaged. Open a stream "
+            "for each, or leave the field out."
+        )
+    if config.enable_separate_recognition_per_channel and config.diarization_config.enable_speaker_diarization:
+        raise InputError(
+            "enable_separate_recognition_per_channel and enable_speaker_diarization do not go together: a channel is a "
+            "speaker; leave one out"
         )
     custom = dict(config.custom_configuration)
     if not streams:
@@ -113,6 +118,7 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
             model=config.model,
             texts=_texts(config, custom),
             speakers=_speakers(config),
+            each_channel=config.enable_separate_recognition_per_channel,
             vad=_vad(config.endpointing_config, custom, detects=detects) if streams else None,
             final_model=custom.pop(FINAL_MODEL, ""),
             search=_search(config, custom),

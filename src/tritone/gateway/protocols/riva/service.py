@@ -13,7 +13,7 @@ import grpc
 
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import StreamAudio, recording
-from tritone.gateway.ask import Event
+from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
@@ -73,12 +73,20 @@ class RivaService(grpc.GenericRpcHandler):
         audio = recording(audio_format(request.config), request.audio)
         info = await self._gateway.speech.model(wanted.ask.model, "offline")
         ask = wanted.fitted(info, request.config.language_code)
-        found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
+        found = await self._in_time(self._transcripts(audio, ask, caller))
         response = messages.RecognizeResponse()
         if request.HasField("id"):
             response.id.value = request.id.value
-        _results(request.config).fill(response.results.add(), found, found.audio_s, is_final=True)
+        results = _results(request.config)
+        for channel, each in enumerate(found, start=1):
+            results.fill(response.results.add(), each, each.audio_s, is_final=True, channel=channel)
         return _bytes(response)
+
+    async def _transcripts(self, audio: bytes, ask: Ask, caller: "Caller") -> list[Transcript]:
+        """The transcript of a recording, or those of its channels where each is asked for."""
+        if ask.each_channel:
+            return await self._gateway.speech.channels(audio, ask, caller)
+        return [await self._gateway.speech.transcribe(audio, ask, caller)]
 
     async def streaming_recognize(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
@@ -143,7 +151,7 @@ class RivaService(grpc.GenericRpcHandler):
     async def _admit(self, context: Context) -> "Caller":
         return await self._gateway.admit(headers_of(context), {}, protocol=PROTOCOL)
 
-    async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
+    async def _in_time(self, answer: Awaitable[list[Transcript]]) -> list[Transcript]:
         limit = self._limits.request_s
         self._in_flight += 1
         try:
