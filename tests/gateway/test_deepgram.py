@@ -77,6 +77,18 @@ def test_a_recording_has_words_and_times(client: DeepgramClient) -> None:
     assert (found.metadata.models, found.metadata.tags) == (["toy"], ["call"])
 
 
+def test_each_channel_has_a_transcript_of_its_own(client: DeepgramClient) -> None:
+    file, (first, second) = io.BytesIO(), (toy_waveform(text) for text in ("hello", "you"))
+    both = np.stack([first, np.pad(second, (0, first.size - second.size))], axis=1)
+    soundfile.write(file, both, SAMPLE_RATE, subtype="PCM_16", format="WAV")
+    found = client.listen.v1.media.transcribe_file(
+        request=file.getvalue(), model="toy", multichannel=True, utterances=True
+    )
+    texts = [each.alternatives[0].transcript for each in found.results.channels]
+    assert (texts[0], texts[1][:3], found.metadata.channels) == ("hello", "you", 2)
+    assert {each.channel for each in found.results.utterances} == {0, 1}
+
+
 def test_samples_without_a_header_are_what_the_address_says(client: DeepgramClient) -> None:
     raw = {"encoding": "linear16", "request_options": {"additional_query_parameters": {"sample_rate": SAMPLE_RATE}}}
     found = client.listen.v1.media.transcribe_file(request=pcm(TEXT), model="toy", **raw)
@@ -267,7 +279,7 @@ def test_speakers_are_numbered_as_they_are_met_and_marks_are_apart() -> None:
         ("no", "no.", 0),
         ("yes", "Yes!", 1),
     ]
-    answer = whole(found, wanted, request_id="1", sha256="0", model="m")
+    answer = whole([found], wanted, request_id="1", sha256="0", model="m")
     channel = answer["results"]["channels"][0]
     assert channel["detected_language"] == "de"
     assert [each["speaker"] for each in channel["alternatives"][0]["paragraphs"]["paragraphs"]] == [0, 1]

@@ -196,9 +196,8 @@ def _folder(folder: Path) -> Checkpoint:
         f"{folder} holds {why}. It has {seen or 'no files'}; needed is a bundle (manifest.json), a model repository, "
         "or a folder as a toolkit writes it: config.json with model.safetensors (transformers) or model.bin "
         "(CTranslate2), train.yaml with final.pt (WeNet), config.yaml with avg_model.pt (WeSpeaker) or with model.pt "
-        "and am.mvn (FunASR), hyperparams.yaml with embedding_model.ckpt (SpeechBrain), pretrained.pt with tokens.txt (icefall), "
-        "encoder.onnx with tokens.txt (sherpa-onnx), or "
-        "a .nemo file"
+        "and am.mvn (FunASR), hyperparams.yaml with embedding_model.ckpt (SpeechBrain), "
+        "pretrained.pt with tokens.txt (icefall), encoder.onnx with tokens.txt (sherpa-onnx), or a .nemo file"
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from tritone.formats.phrases import phrases_of
+from tritone.formats.phrases import Phrase, phrases_of
 from tritone.gateway.protocols.deepgram.request import ListenRequest
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.transcript import Alternative, Span, Transcript, joined
@@ -55,7 +55,9 @@ def _word(word: Span, numbers: Numbers, *, punctuated: bool) -> dict[str, Any]:
     }
 
 
-def metadata(wanted: ListenRequest, *, request_id: str, sha256: str, duration_s: float, model: str) -> dict[str, Any]:
+def metadata(
+    wanted: ListenRequest, *, request_id: str, sha256: str, duration_s: float, model: str, channels: int = 1
+) -> dict[str, Any]:
     """What is said of a recording or stream at its end."""
     return {
         "transaction_key": "deprecated",
@@ -63,7 +65,7 @@ def metadata(wanted: ListenRequest, *, request_id: str, sha256: str, duration_s:
         "sha256": sha256,
         "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "duration": round(duration_s, 3),
-        "channels": 1,  # several are averaged
+        "channels": channels,
         "models": [model],
         "model_info": {model: model_info(model)},
         **({"tags": list(wanted.tags)} if wanted.tags else {}),
@@ -75,32 +77,40 @@ def model_info(model: str) -> dict[str, str]:
     return {"name": model, "version": "", "arch": ""}
 
 
-def whole(found: Transcript, wanted: ListenRequest, *, request_id: str, sha256: str, model: str) -> dict[str, Any]:
-    """The answer about a recording."""
+def whole(
+    found: Sequence[Transcript], wanted: ListenRequest, *, request_id: str, sha256: str, model: str
+) -> dict[str, Any]:
+    """The answer about a recording. `found`: of each of its channels, or of all together."""
     numbers = Numbers()
-    readings = alternatives(found, wanted, numbers)
-    if wanted.paragraphs or wanted.smart_format:
-        readings[0]["paragraphs"] = _paragraphs(found, wanted, numbers)
-    channel: dict[str, Any] = {"alternatives": readings}
-    if wanted.detect_language and found.language:
-        channel["detected_language"] = found.language
-    results: dict[str, Any] = {"channels": [channel]}
+    channels, utterances = [], []
+    for place, each in enumerate(found):
+        readings = alternatives(each, wanted, numbers)
+        if wanted.paragraphs or wanted.smart_format:
+            readings[0]["paragraphs"] = _paragraphs(each, wanted, numbers)
+        language = {"detected_language": each.language} if wanted.detect_language and each.language else {}
+        channels.append({"alternatives": readings, **language})
+        utterances += [_utterance(phrase, place, numbers) for phrase in phrases_of(each, pause_s=wanted.utt_split_s)]
+    results: dict[str, Any] = {"channels": channels}
     if wanted.utterances:
-        results["utterances"] = [
-            {
-                "id": f"{request_id}-{index}",
-                "start": round(each.start_s, 3),
-                "end": round(each.end_s, 3),
-                "confidence": round(sum(word.confidence for word in each.words) / len(each.words), 6),
-                "channel": 0,
-                "transcript": each.text,
-                "words": [_word(word, numbers, punctuated=True) for word in each.words],
-                **numbers.of(each.speaker),
-            }
-            for index, each in enumerate(phrases_of(found, pause_s=wanted.utt_split_s))
-        ]
-    about = metadata(wanted, request_id=request_id, sha256=sha256, duration_s=found.audio_s, model=model)
+        utterances.sort(key=lambda each: each["start"])
+        results["utterances"] = [{"id": f"{request_id}-{index}", **each} for index, each in enumerate(utterances)]
+    duration_s = max(each.audio_s for each in found)
+    about = metadata(
+        wanted, request_id=request_id, sha256=sha256, duration_s=duration_s, model=model, channels=len(found)
+    )
     return {"metadata": about, "results": results}
+
+
+def _utterance(phrase: Phrase, channel: int, numbers: Numbers) -> dict[str, Any]:
+    return {
+        "start": round(phrase.start_s, 3),
+        "end": round(phrase.end_s, 3),
+        "confidence": round(sum(word.confidence for word in phrase.words) / len(phrase.words), 6),
+        "channel": channel,
+        "transcript": phrase.text,
+        "words": [_word(word, numbers, punctuated=True) for word in phrase.words],
+        **numbers.of(phrase.speaker),
+    }
 
 
 def _paragraphs(found: Transcript, wanted: ListenRequest, numbers: Numbers) -> dict[str, Any]:

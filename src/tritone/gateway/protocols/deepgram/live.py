@@ -40,6 +40,8 @@ def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     wanted = ListenRequest.read(socket.items)
+    if wanted.multichannel and wanted.audio.channels > 1:
+        raise InputError("multichannel: the channels of a stream are averaged; send each as a stream of its own")
     info = await gateway.speech.live_model(wanted.model)
     ask = wanted.ask(info, has_vad=bool(gateway.options.vad_model))
     async with AsyncExitStack() as stack:

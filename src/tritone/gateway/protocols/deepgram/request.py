@@ -69,6 +69,7 @@ class ListenRequest:
     utt_split_s: float = 0.8
     paragraphs: bool = False
     detect_language: bool = False
+    multichannel: bool = False  # each channel has a transcript of its own
     interim_results: bool = False
     vad_events: bool = False
     endpointing_ms: int | None = None
@@ -88,8 +89,6 @@ class ListenRequest:
         for name, why in REFUSED.items():
             if any(value.lower() not in OFF for value in given.get(name, ())):
                 raise InputError(f"{name}: {why}")
-        if query.switch("multichannel") and query.whole("channels", 1, 1000) > 1:
-            raise InputError("multichannel: channels are averaged here; send each as a recording or stream of its own")
         encoding = query.text("encoding").lower()
         if encoding not in ENCODINGS:
             raise InputError(f"encoding must be one of {', '.join(filter(None, ENCODINGS))}, got {encoding[:80]!r}")
@@ -140,14 +139,14 @@ class ListenRequest:
                 punctuate=self.punctuate or self.smart_format,
                 profanity="mask" if self.profanity_filter else "keep",
             ),
-            speakers=SpeakerOptions() if self.diarize else None,
+            speakers=SpeakerOptions() if self.diarize and not self.multichannel else None,
             vad=vad,
         )
 
 
 SWITCHES = (
     *("punctuate", "smart_format", "numerals", "profanity_filter", "utterances", "paragraphs", "detect_language"),
-    *("interim_results", "vad_events"),
+    *("interim_results", "vad_events", "multichannel"),
 )
 
 

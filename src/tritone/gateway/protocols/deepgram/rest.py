@@ -45,7 +45,11 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
         wanted = ListenRequest.read(request.query_params.multi_items())
         info = await gateway.speech.model(wanted.model, "offline")
         async with _body(request, wanted.audio) as (audio, sha256):
-            found = await gateway.speech.transcribe(audio, wanted.ask(info), caller)
+            ask = wanted.ask(info)
+            if wanted.multichannel:
+                found = await gateway.speech.channels(audio, ask, caller)
+            else:
+                found = [await gateway.speech.transcribe(audio, ask, caller)]
         answer = whole(found, wanted, request_id=request_id, sha256=sha256, model=info.name)
         return JSONResponse(answer, headers={ID_HEADER: request_id})
 
