@@ -8,7 +8,7 @@ and loaded again beside what is left of it. What is left stays in memory, so the
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -98,15 +98,21 @@ class ModelWatch:
             return
         # A version that somebody unloads, or that another replaces, is not ready any more when its process ends.
         index = self._running.control.models()
-        ready = {(each["name"], each.get("version")) for each in index if each.get("state") == "READY"}
+        ready = {(each["name"], each.get("version", "")) for each in index if each.get("state") == "READY"}
         if self._is_new:
-            present = {key[:2] for key in (*before, *self._processes)}
-            for model in sorted({each[0] for each in ready if each not in present}):
-                if self._running.control.backend(model) == "python":
-                    self._lose(model, "before it was watched")
+            present = Counter(key[:2] for key in {*before, *self._processes})
+            for model in sorted(
+                {each[0] for each in ready if present[each] < self._running.control.process_count(each[0])}
+            ):
+                self._lose(model, "before it was watched")
             self._is_new = False
         for model in sorted({key[0] for key in gone if key[:2] in ready} - self._loading.keys()):
             self._lose(model, ", ".join(str(pid) for key in gone if key[0] == model for pid in sorted(before[key])))
+
+    def wait(self) -> None:
+        """Return when all models are ready that are being loaded again, or cannot be loaded."""
+        for thread in self._loading.values():
+            thread.join()
 
     def _lose(self, model: str, pids: str) -> None:
         failures = self._failures[model]
