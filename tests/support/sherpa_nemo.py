@@ -31,7 +31,8 @@ def random_model(kind: str) -> Reference:
         content["decoding"]["durations"] = [0, 1, 2, 3]
     model = make_model(content)
     if kind == "rnnt":
-        model.joint.joint_net[-1].bias[model.blank] += 2  # otherwise most frames are full
+        joint: Any = model.joint
+        joint.joint_net[-1].bias[model.blank] += 2  # otherwise most frames are full
     return model
 
 

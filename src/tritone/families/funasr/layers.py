@@ -58,7 +58,7 @@ class SanmAttention(Memory):
     def forward(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
         """Attend; `hidden` (batch, 1, 1, frames) is added to scores, `valid` see `memory`."""
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=-1)
-        mixed = attend(*(self._split(each) for each in (query, key, value)), hidden, self)
+        mixed = attend(self._split(query), self._split(key), self._split(value), hidden, self)
         return self.linear_out(mixed) + self.memory(value, valid)
 
     def _split(self, x: Tensor) -> Tensor:

@@ -112,6 +112,9 @@ class SenseVoiceImporter(Importer):
 
     output = "log_probs"
     main = "model"
+    languages: dict[str, int]
+    forms: tuple[int, int]
+    step: int
 
     def add(self, precision: Precision) -> None:
         path = self.files.graphs[precision]["model"]
@@ -155,7 +158,7 @@ class SenseVoiceImporter(Importer):
         )
 
     def vocabulary(self) -> Vocabulary:
-        starts = {name: self._find((token,)) for name, token in (("sos_id", "<s>"), ("eos_id", "</s>"))}
+        starts: dict[str, Any] = {name: self._find((token,)) for name, token in (("sos_id", "<s>"), ("eos_id", "</s>"))}
         return Vocabulary(size=len(self.tokens), units="bpe", blank_id=0, has_marks=True, **starts)
 
     def _composed(self, source: Source, rows: Rows) -> onnx.ModelProto:

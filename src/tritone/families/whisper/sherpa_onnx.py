@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,8 @@ def find_files(folder: Path) -> SherpaFiles | None:
         raise ExportError(f"{folder} holds several Whisper models ({', '.join(models[:5])}): give each its own folder")
     form = next((match[2] or "" for match in found if not match[2]), ".int8")
     files = SherpaFiles(
-        *(folder / f"{models[0]}-{part}{form}.onnx" for part in ("encoder", "decoder")),
+        folder / f"{models[0]}-encoder{form}.onnx",
+        folder / f"{models[0]}-decoder{form}.onnx",
         folder / f"{models[0]}-tokens.txt",
         bool(form),
     )
@@ -92,7 +94,7 @@ def read_model(files: SherpaFiles) -> tuple[Dims, State]:
         ExportError: a file is damaged, or no Whisper model as upstream's scripts write it; says what is missing.
     """
     source = read_source(files.encoder)
-    size = {ours: source.integer(theirs) for ours, theirs in SIZES.items()}
+    size: dict[str, Any] = {ours: source.integer(theirs) for ours, theirs in SIZES.items()}
     if source.integer("n_text_state") != size["audio_width"]:
         raise ExportError(f"{files.encoder}: encoder and decoder have different widths, which no Whisper model has")
     encoder, decoder = _Graph(source), _Graph(read_source(files.decoder))
@@ -109,8 +111,8 @@ def read_model(files: SherpaFiles) -> tuple[Dims, State]:
         block = f"decoder.blocks.{layer}"
         state |= decoder.self_attention(block) | decoder.cross_attention(block) | decoder.mlp(block)
         state |= encoder.crossed(f"{block}.cross_attn", layer)
-    hidden = {f"{ours}_hidden": len(state[f"{side}.blocks.0.mlp.0.bias"]) for ours, side in SIDES.items()}
-    return Dims(**size, **hidden), state
+    size |= {f"{ours}_hidden": len(state[f"{side}.blocks.0.mlp.0.bias"]) for ours, side in SIDES.items()}
+    return Dims(**size), state
 
 
 @dataclass(frozen=True)
