@@ -11,6 +11,7 @@ import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.gateway.options import GatewayOptions
+from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def gateway(
     if new_key is not None:
         _print_new_key(new_key)
         return
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
     if options.access_log:
         logging.getLogger("tritone.gateway.access").setLevel(logging.INFO)
     if (tls_certificate is None) != (tls_key is None) or (tls_client_ca and not tls_key):

@@ -18,7 +18,7 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
-from tritone.gateway.visit import VISIT
+from tritone.gateway.visit import REQUEST_ID, VISIT
 from tritone.net.tls import Certificates
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class Gateway:
         account = await self.callers.account(headers, query)
         if visit is not None:
             visit.name = account.name
-        return Caller(account=account, protocol=protocol, headers=self.traces.outgoing(headers))
+        own = {} if visit is None else {REQUEST_ID: visit.id}
+        return Caller(account=account, protocol=protocol, headers=self.traces.outgoing(headers) | own)
 
     async def why_not_ready(self) -> str:
         """Why nothing can be asked now; "" if it can."""

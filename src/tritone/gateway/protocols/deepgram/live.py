@@ -5,7 +5,6 @@ audio  ...  {"type": "Finalize"}  {"type": "KeepAlive"}  {"type": "CloseStream"}
 """
 
 import hashlib
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from tritone.gateway.protocols.deepgram.answers import Numbers, alternatives, me
 from tritone.gateway.protocols.deepgram.request import PROTOCOL, ListenRequest
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.gateway.visit import visit_id
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Stream:
         self._ask = ask
         self._stack = stack
         self._live: Live | None = None
-        self._id = str(uuid.uuid4())
+        self._id = visit_id()
         self._numbers = Numbers()
         self._begin_s = 0.0  # of the segment under way
         self._last_word_s: float | None = None  # where the last word ends; None once its end is announced

@@ -5,7 +5,6 @@ The address of a recording (`{"url": ...}`) is refused: the gateway sends no req
 
 import hashlib
 import tempfile
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols.deepgram.answers import error_body, whole
 from tritone.gateway.protocols.deepgram.request import PROTOCOL, ListenRequest
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal
-from tritone.gateway.visit import VISIT
+from tritone.gateway.visit import VISIT, visit_id
 
 ID_HEADER = "dg-request-id"
 
@@ -29,7 +28,7 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
     """The route of HTTP."""
 
     async def listen(request: Request) -> Response:
-        request_id = str(uuid.uuid4())
+        request_id = visit_id()
         if (visit := VISIT.get()) is not None:
 
             def worded(error: Exception, answer: ErrorAnswer) -> Response:
