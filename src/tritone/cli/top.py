@@ -61,7 +61,8 @@ def top(
 
     Throughput, latency, queue, batches, padding, streams and memory.
 
-    Times are means over the interval, percentiles those of the last minute or so. On a server of this machine, memory is that of the model's processes.
+    Times are means over the interval, percentiles those of the last minute or so. On a server of this machine, memory is
+    that of the model's processes.
     Where the output is no terminal, one table follows the other.
     """
     from tritone.monitor import Monitor, activity

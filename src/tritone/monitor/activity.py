@@ -24,7 +24,8 @@ class ModelActivity:
 
     `requests_per_s` counts all, `failures_per_s` those of them that got an error. `fill`: rows of a batch ÷ the most
     that the model takes. `padding`: share of what the network computed that was padding. `audio_rate`: seconds of audio
-    computed in a second. `p50_ms` to `p99_ms`, `queue_p95_ms`: percentiles over the last minute or so. `waiting`: requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
+    computed in a second. `p50_ms` to `p99_ms` and `queue_p95_ms`: percentiles over the last minute or so. `waiting`:
+    requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
     """
 
     model: str

@@ -37,8 +37,8 @@ class Snapshot:
 
     `unanswered`: requests to which the model itself answered with an error, which Triton counts as successful.
     `gpus`: utilisation 0..1, memory used and in all in bytes, by the id of the GPU. `memory`: bytes of the resident
-    sets of a model's processes, where they run on this machine. `percentiles`: of the last minute or so, in milliseconds,
-    by ("latency" or "queue", percent); of several versions the largest.
+    sets of a model's processes, where they run on this machine. `percentiles`: of the last minute or so, in
+    milliseconds, by ("latency" or "queue", percent); of several versions the largest.
     """
 
     time_s: float
