@@ -26,17 +26,8 @@ COLUMNS = (
     *("padding", "audio"),
     *("waiting", "streams", "memory"),
 )
-DROPPED = (
-    "p50",
-    "queue p95",
-    "compute",
-    "audio",
-    "fill",
-    "padding",
-    "memory",
-    "waiting",
-    "batch",
-)  # where the terminal is narrow
+# Where the terminal is narrow.
+DROPPED = ("p50", "queue p95", "compute", "audio", "fill", "padding", "memory", "waiting", "batch")
 NONE = "-"
 WIDE = 200  # characters, where the output is no terminal
 FULL = 0.9  # share of a batch that is shown as full
@@ -61,7 +52,8 @@ def top(
 
     Throughput, latency, queue, batches, padding, streams and memory.
 
-    Times are means over the interval, percentiles those of the last minute or so. On a server of this machine, memory is
+    Times are means over the interval, percentiles those of the last minute or so.
+    On a server of this machine, memory is that of the model's processes.
     that of the model's processes.
     Where the output is no terminal, one table follows the other.
     """
