@@ -54,7 +54,6 @@ def top(
 
     Times are means over the interval, percentiles those of the last minute or so.
     On a server of this machine, memory is that of the model's processes.
-    that of the model's processes.
     Where the output is no terminal, one table follows the other.
     """
     from tritone.monitor import Monitor, activity
