@@ -36,7 +36,7 @@ class Encoder(nn.Module):
 
     def forward(self, mel: Tensor) -> tuple[Tensor, Tensor]:
         found = self.audioEncoder(mel.transpose(1, 2))
-        crossed: list[Any] = [block.cross_attn for block in self.textDecoder.blocks]  # type: ignore[union-attr]
+        crossed: list[Any] = [block.cross_attn for block in self.textDecoder.blocks]
         return torch.stack([each.key(found) for each in crossed]), torch.stack([each.value(found) for each in crossed])
 
 
