@@ -17,7 +17,7 @@ from families.conftest import babble
 from families.nemo_models import LABELS
 from nemo_reference import Reference
 from shared import Shared
-from sherpa_nemo import nemo_folder, random_model
+from sherpa_nemo import SHIFT, WINDOW, nemo_folder, random_model, stream_encoder
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
@@ -151,7 +151,6 @@ FAULTS: dict[str, tuple[str, str | None, str]] = {
     "huge hidden": ("pred_hidden", "9" * 40, "pred_hidden = '999.*expected decimal numbers"),
     "other features": ("normalize_type", "fixed_mean", "normalize_type = 'fixed_mean'; known are"),
     "GigaAM": ("is_giga_am", "1", "is a GigaAM, whose features are others"),
-    "a stream": ("window_size", "121", "is a streaming model of NeMo .*tritone export nemo --streaming"),
 }
 
 
@@ -190,4 +189,74 @@ def test_files_of_several_models_are_refused_together(tdt: Imported, ctc: Import
     shutil.copy(tdt.folder / "decoder.onnx", folder / "decoder.onnx")
     shutil.copy(tdt.folder / "decoder.onnx", folder / "joiner.onnx")
     with pytest.raises(ExportError, match=r"joiner\.onnx takes targets"):
+        export_sherpa_onnx(folder=folder, output=tmp_path / "b")
+
+
+@pytest.fixture(scope="module")
+def stream_folder(tdt: Imported, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = shutil.copytree(tdt.folder, tmp_path_factory.mktemp("stream") / "m")
+    stream_encoder(folder / "encoder.onnx", 16)
+    return folder
+
+
+def test_streams_have_caches_and_the_features_before_their_windows(stream_folder: Path, tmp_path: Path) -> None:
+    report = export_sherpa_onnx(folder=stream_folder, output=tmp_path / "b")
+    streaming = report.bundle.manifest.streaming
+    assert streaming is not None
+    assert report.differences["streaming_encoder.onnx"] < 1e-4
+    assert (streaming.chunk_size, streaming.left_chunks, streaming.shift_samples) == (1, 3, 160 * SHIFT)
+    # Of the nine features before the first, and of half of that one; one sample is for the pre-emphasis.
+    assert (streaming.lead_samples, streaming.flush_samples) == (160 * (WINDOW - SHIFT) + 201, 0)
+    assert streaming.window_samples == 160 * (WINDOW - 1) + 401
+    assert {state.name: (state.shape, state.dtype) for state in streaming.states} == {
+        "steps": ((), "int64"),
+        "cache_last_channel": ((1, 3, 80), "float32"),
+        "cache_last_time": ((1, 80, 2), "float32"),
+        "cache_last_channel_len": ((), "int64"),
+    }
+
+
+def test_streams_say_the_same_in_any_company(stream_folder: Path, tmp_path: Path) -> None:
+    export_sherpa_onnx(folder=stream_folder, output=tmp_path / "b")
+    waveforms = [babble(length, seed=length) for length in (9000, 12800, 700)]
+    recognizer = tritone.load(tmp_path / "b")
+    alone = []
+    for waveform in waveforms:
+        with recognizer.stream() as stream:
+            stream.accept(waveform)
+            alone.append(stream.finish().text)
+    streams = [recognizer.stream() for _ in waveforms]
+    for start in range(0, 12800, 1000):
+        for stream, waveform in zip(streams, waveforms, strict=True):
+            if start < len(waveform):
+                stream.accept(waveform[start : start + 1000])
+    assert [stream.finish().text for stream in streams] == alone
+    assert min(map(len, alone[:2])) > 3
+
+
+def test_streams_of_ctc_models_are_those_of_the_graph(ctc: Imported, tmp_path: Path) -> None:
+    stream_encoder(tmp_path / "model.onnx", 11, ctc=True)
+    shutil.copy(ctc.folder / "tokens.txt", tmp_path)
+    report = export_sherpa_onnx(folder=tmp_path, output=tmp_path / "b")
+    assert report.differences["streaming_encoder.onnx"] < 1e-4
+    assert (report.bundle.manifest.kind, report.bundle.manifest.tokens.blank_id) == ("ctc", 10)
+
+
+STREAM_FAULTS: dict[str, tuple[str, str | None, str]] = {
+    "no window": ("window_size", None, "the metadata has no 'window_size'"),
+    "huge window": ("window_size", "100000", "window_size is 100000, the graph takes audio_signal"),
+    "shift beyond the window": ("chunk_shift", "18", "chunk_shift is 18, more than the window_size of 17"),
+    "other caches": ("cache_last_channel_dim3", "81", "the state cache_last_channel.* should be.*81"),
+    "huge caches": ("cache_last_channel_dim2", "1000000", "a stream would keep 32000"),
+    "normalised": ("normalize_type", "per_feature", "cannot be normalised over all of it"),
+    "other shift": ("chunk_shift", "4", "subsampling_factor is 8, but 4 feature frames make one"),
+}
+
+
+@pytest.mark.parametrize("fault", STREAM_FAULTS)
+def test_streaming_models_are_held_against_their_metadata(fault: str, stream_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stream_folder, tmp_path / "m")
+    key, value, message = STREAM_FAULTS[fault]
+    change(folder / "encoder.onnx", key, value)
+    with pytest.raises(ExportError, match=message):
         export_sherpa_onnx(folder=folder, output=tmp_path / "b")

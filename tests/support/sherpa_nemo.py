@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from onnx import helper
 from torch import Tensor, nn
 
+import sherpa_toys as toys
 from families.nemo_models import make_model, small_config
 from nemo_reference import Reference
 from tritone.families.nemo.config import parse_config
@@ -29,11 +31,7 @@ def random_model(kind: str) -> Reference:
         content["decoding"]["greedy"]["max_symbols"] = MOST[kind]
     if kind == "tdt":
         content["decoding"]["durations"] = [0, 1, 2, 3]
-    model = make_model(content)
-    if kind == "rnnt":
-        joint: Any = model.joint
-        joint.joint_net[-1].bias[model.blank] += 2  # otherwise most frames are full
-    return model
+    return make_model(content, seed=2 if kind == "rnnt" else 0)  # one whose frames are not all full of tokens
 
 
 class Encoder(nn.Module):
@@ -71,6 +69,73 @@ class Joiner(nn.Module):
         frames = self.joint.enc(encoder_outputs.transpose(1, 2)).unsqueeze(2)
         predicted = self.joint.pred(decoder_outputs.transpose(1, 2)).unsqueeze(1)
         return self.joint.joint_net(self.joint.activation(frames + predicted)).log_softmax(dim=-1)
+
+
+WINDOW, SHIFT = 17, 8  # feature frames of streams
+
+
+def stream_encoder(path: Path, dim: int, *, ctc: bool = False, **metadata: Any) -> None:
+    """Write an encoder for streams with the interface of a cache-aware FastConformer, and simple arithmetic.
+
+    Its one frame a step is made of the tenth feature frame, of the means of the last three windows, and of a number
+    that grows. Of a CTC model `dim` is the number of tokens with the blank.
+    """
+    frame: list[tuple[Any, ...]] = [
+        ("Transpose", ["audio_signal"], ["x"], {"perm": [0, 2, 1]}),
+        ("Slice", ["x", "nine", "ten", "one"], ["picked"]),
+        ("ReduceMean", ["x"], ["mean"], {"axes": [1], "keepdims": 1}),
+        ("ReduceMean", ["cache_last_channel"], ["past"], {"axes": [2], "keepdims": 0}),
+        ("ReduceMean", ["cache_last_time"], ["grown"], {"axes": [3], "keepdims": 0}),
+        ("Sub", ["picked", "past"], ["difference"]),
+        ("Add", ["difference", "grown"], ["sum"]),
+        ("MatMul", ["sum", "w"], ["product"]),
+        ("LogSoftmax", ["product"], ["out"]) if ctc else ("Transpose", ["product"], ["out"], {"perm": [0, 2, 1]}),
+        ("Min", ["length", "one"], ["encoded_lengths"]),
+    ]
+    states: list[tuple[Any, ...]] = [
+        ("Slice", ["cache_last_channel", "one", "three", "two"], ["kept"]),
+        ("Unsqueeze", ["mean", "one"], ["newest"]),
+        ("Concat", ["kept", "newest"], ["cache_last_channel_next"], {"axis": 2}),
+        ("Add", ["cache_last_time", "tenth"], ["cache_last_time_next"]),
+        ("Add", ["cache_last_channel_len", "one"], ["cache_last_channel_next_len"]),
+    ]
+    numbers = {"one": 1, "two": 2, "three": 3, "nine": 9, "ten": 10}
+    constants = {name: np.array([number]) for name, number in numbers.items()}
+    caches: dict[str, tuple[int, list[object]]] = {
+        "cache_last_channel": (toys.FLOAT, ["N", 1, "T", BINS]),
+        "cache_last_time": (toys.FLOAT, ["N", 1, BINS, "K"]),
+        "cache_last_channel_len": (toys.INT64, ["N"]),
+    }
+    held = {
+        "vocab_size": 10,
+        "window_size": WINDOW,
+        "chunk_shift": SHIFT,
+        "normalize_type": "",
+        "cache_last_channel_dim1": 1,
+        "cache_last_channel_dim2": 3,
+        "cache_last_channel_dim3": BINS,
+        "cache_last_time_dim1": 1,
+        "cache_last_time_dim2": BINS,
+        "cache_last_time_dim3": 2,
+        "pred_rnn_layers": 2,
+        "pred_hidden": 12,
+        "subsampling_factor": SHIFT,
+        "model_type": "EncDecHybridRNNTCTCBPEModel",
+    }
+    toys.write(
+        path,
+        [*frame, *states],
+        {"audio_signal": (toys.FLOAT, ["N", BINS, "frames"]), "length": (toys.INT64, ["N"]), **caches},
+        {
+            "out": (toys.FLOAT, ["N", 1, dim] if ctc else ["N", dim, 1]),
+            "encoded_lengths": (toys.INT64, ["N"]),
+            "cache_last_channel_next": caches["cache_last_channel"],
+            "cache_last_time_next": caches["cache_last_time"],
+            "cache_last_channel_next_len": caches["cache_last_channel_len"],
+        },
+        {**constants, "tenth": np.float32(0.1), "w": 0.3 * toys.weights(5, BINS, dim)},
+        {key: value for key, value in (held | metadata).items() if value is not None},
+    )
 
 
 def write(

@@ -23,6 +23,9 @@ PADDING = math.log(1e-10)
 """A feature where there is no audio, in icefall's training and in sherpa-onnx."""
 
 
+LEAD = 0.0
+"""NeMo's features before the first frame of a stream, in its own pipelines for streams."""
+
 NEMO_GUARD = 2.0**-24  # is added before the logarithm
 DEVIATION_GUARD = 1e-5  # is added to the deviation that features are divided by
 LEAST_FRAMES = 2  # of NeMo's features, for a deviation
@@ -50,8 +53,13 @@ def least_samples(features: Features, frames: int) -> int:
 
 
 def window_samples(features: Features, frames: int) -> int:
-    """Samples that these frames cover."""
-    return features.frame_length + (frames - 1) * features.frame_shift
+    """Samples that these frames of a stream need: those that they cover, and of NeMo's features one before them."""
+    return features.frame_length + (frames - 1) * features.frame_shift + is_nemo(features)
+
+
+def stream_lead(features: Features, lead_frames: int) -> int:
+    """Samples from the start of a stream's first window, so many frames before the first one, to the first sample."""
+    return lead_frames * features.frame_shift + lead_samples(features) + is_nemo(features)
 
 
 def utterance_features(b: Builder, features: Features, sample_rate: int, min_frames: int) -> tuple[str, str]:
@@ -112,6 +120,22 @@ def _nemo_features(b: Builder, features: Features, sample_rate: int, min_frames:
     return b.op("Where", is_audio, scaled, b.real(0)), valid
 
 
+def _nemo_window(
+    b: Builder, features: Features, sample_rate: int, frames: int, begin: str, lead_frames: int
+) -> tuple[str, str]:
+    """After the end of a stream comes silence."""
+    samples = window_samples(features, frames)
+    ends = b.op("Reshape", "num_samples", b.constant([-1, 1]))
+    audio = b.op("Where", b.op("Less", b.constant([np.arange(samples)]), ends), "waveform", b.real(0))
+    before = b.op("Mul", b.slice(audio, 0, -1, axis=1), b.real(features.preemphasis))
+    signal = b.op("Sub", b.slice(audio, 1, 2**62, axis=1), before)
+    x = _log_mel(b, signal, b.constant(frames), features, sample_rate)
+    places = b.constant(np.arange(frames)[None, :, None])
+    positions = b.op("Add", b.op("Reshape", begin, b.constant([-1, 1, 1])), places)
+    x = b.op("Where", b.op("Less", positions, b.constant(lead_frames)), b.real(LEAD), x)
+    return x, b.op("Max", b.op("Div", "num_samples", b.constant(features.frame_shift)), b.constant(0))
+
+
 def _log_mel(b: Builder, signal: str, frames: str, features: Features, sample_rate: int) -> str:
     """NeMo's features of the first `frames` (a number) frames of a signal after pre-emphasis."""
     cut = cut_frames(b, signal, b.op("Reshape", frames, b.constant([1])), features.frame_length, features.frame_shift)
@@ -132,13 +156,19 @@ def _before(b: Builder, frames: str, valid: str) -> str:
     return b.op("Less", positions, b.op("Reshape", valid, b.constant([-1, 1, 1])))
 
 
-def window_features(b: Builder, features: Features, sample_rate: int, frames: int, first: str) -> tuple[str, str]:
-    """Nodes for a window of a stream, which begins `lead_samples` before its first frame's middle part.
+def window_features(
+    b: Builder, features: Features, sample_rate: int, frames: int, begin: str, lead_frames: int = 0
+) -> tuple[str, str]:
+    """Nodes for a window of a stream, which begins `stream_lead` samples before its first frame's middle part.
 
     Args:
         frames: of a window.
-        first: name of a tensor (batch,) bool: is this the first step of a stream? Its lead is mirrored then.
+        begin: name of a tensor (batch,) int64, frames of the stream before the window. The lead of the first one is
+            mirrored; of NeMo's features the `lead_frames` that come first are `LEAD`.
     """
+    if is_nemo(features):
+        return _nemo_window(b, features, sample_rate, frames, begin, lead_frames)
+    first = b.op("Equal", begin, b.constant(0))
     lead, shift = lead_samples(features), features.frame_shift
     reach = features.frame_length - lead
     mirrored = b.slice("waveform", 2 * lead - 1, lead - 1, axis=1, step=-1)

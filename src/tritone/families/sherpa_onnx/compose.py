@@ -97,16 +97,24 @@ def streaming_encoder(
     sample_rate: int,
     *,
     frames_per_step: int,
+    given_dim: int,
     output: str,
     dim: int,
     log_softmax: bool,
 ) -> onnx.ModelProto:
-    """Role `streaming_encoder`; every step gives all of its `frames_per_step` encoder frames."""
+    """Role `streaming_encoder`; every step gives all of its `frames_per_step` encoder frames.
+
+    Args:
+        given_dim: numbers of a frame that the network gives; `dim`, `output`, `log_softmax`: as of `offline_encoder`.
+    """
     b = Builder()
     names = state_names(layout)
-    first = b.op("Equal", STEPS, b.constant(0))
-    x, _ = window_features(b, features, sample_rate, layout.window_frames, first)
-    b.op("Identity", x, output=EMBEDDED + source.inputs[0].name)
+    begin = b.op("Mul", STEPS, b.constant(layout.shift_frames))
+    x, _ = window_features(b, features, sample_rate, layout.window_frames, begin, layout.lead_frames)
+    _turned(b, x, layout.bins_first, output=EMBEDDED + source.inputs[0].name)
+    if layout.length is not None:
+        rows = b.op("Add", b.op("Mul", STEPS, b.constant(0)), b.constant(layout.window_frames))
+        b.op("Cast", rows, output=EMBEDDED + layout.length.name, to=layout.length.dtype)
     inputs: dict[str, Spec] = {
         "waveform": (FLOAT, ["batch", window_samples(features, layout.window_frames)]),
         "num_samples": (INT64, ["batch"]),
@@ -124,7 +132,8 @@ def streaming_encoder(
         count = b.op("Mul", STEPS, b.constant(frames_per_step))
         b.op("Cast", count, output=EMBEDDED + layout.processed.name, to=layout.processed.dtype)
     b.embed(source.model)
-    _result(b, EMBEDDED + source.outputs[0].name, output, log_softmax)
+    result = _turned(b, EMBEDDED + source.outputs[0].name, layout.dim_first)
+    _result(b, _widened(b, result, dim - given_dim, axes=3), output, log_softmax)
     b.op("Add", b.op("Mul", STEPS, b.constant(0)), b.constant(frames_per_step), output="num_frames")
     b.op("Add", STEPS, b.constant(1), output=f"next_{STEPS}")
     for state in layout.states:

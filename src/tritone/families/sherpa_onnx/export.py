@@ -78,11 +78,11 @@ def export_sherpa_onnx(
                 f"{folder} holds a Whisper model, with its tokens in {whisper.tokens.name} and windows of one length: "
                 "leave out variant, tokens and tail padding"
             )
-        whole = export_whisper(
+        report = export_whisper(
             checkpoint=folder, output=output, name=name, precisions=precisions or ("fp32",), progress=progress
         )
         files = ModelFiles("whisper", "", {}, whisper.tokens)
-        return ImportReport(whole.bundle, files, whole.bytes, whole.differences, notes=whole.notes)
+        return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
         made = _importer(files)(files, writer, progress)

@@ -26,7 +26,7 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
-from tritone.families.onnx.front_end import lead_samples, least_samples, window_samples
+from tritone.families.onnx.front_end import least_samples, stream_lead, window_samples
 from tritone.families.onnx.large import write
 from tritone.families.onnx.source import Source, check_features, check_types, read_source
 from tritone.families.onnx.trial import MAX_DIFFERENCE, opened, run
@@ -122,9 +122,11 @@ class Importer:
             window_samples=window_samples(features, layout.window_frames),
             shift_samples=features.frame_shift * layout.shift_frames,
             states=compose.manifest_states(layout),
-            lead_samples=lead_samples(features),
-            # A step is run while its first feature frame lies before the end of the padding.
-            flush_samples=features.frame_shift * layout.pad_frames - features.frame_shift // 2 + 1,
+            lead_samples=stream_lead(features, layout.lead_frames),
+            # A step is run while its first feature frame lies before the end of the padding; NeMo's have none.
+            flush_samples=features.frame_shift * layout.pad_frames - features.frame_shift // 2 + 1
+            if layout.pad_frames
+            else 0,
         )
 
     def vocabulary(self) -> Vocabulary:
@@ -220,8 +222,9 @@ class Importer:
             self.features,
             SAMPLE_RATE,
             frames_per_step=frames,
+            given_dim=dim,
             output=self.output,
-            dim=dim,
+            dim=self.dim,
             log_softmax=log_softmax,
         )
         name = self._write("streaming_encoder", model, precision, source.path)
@@ -339,6 +342,7 @@ class CtcImporter(Importer):
     output = "log_probs"
     main = "model"
     known: Sequence[str] = tuple(OFFLINE_CTC)
+    known_streaming: Sequence[str] = STREAMING_CTC
 
     def add(self, precision: Precision) -> None:
         self.add_encoder(precision)
@@ -351,12 +355,12 @@ class CtcImporter(Importer):
 
     def _settle(self, source: Source, layout: StreamLayout | UtteranceLayout) -> None:
         super()._settle(source, layout)
-        known = STREAMING_CTC if isinstance(layout, StreamLayout) else self.known
+        known = self.known_streaming if isinstance(layout, StreamLayout) else self.known
         if self.model_type not in known:
             raise ExportError(
                 f"{source.path} is a model of type {self.model_type or 'unknown'!r}; CTC models that can be imported "
-                f"are {', '.join(OFFLINE_CTC)}, those of NeMo (whole utterances) and {', '.join(STREAMING_CTC)} "
-                "(streams)"
+                f"are {', '.join(OFFLINE_CTC)} (whole utterances), {', '.join(STREAMING_CTC)} (streams), and "
+                "NeMo's"
             )
 
     def _same_sizes(self, source: Source, sizes: OfflineSizes, frames_per_step: int = 0) -> None:

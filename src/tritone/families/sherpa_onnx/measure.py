@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
-from tritone.families.onnx.front_end import PADDING, lead_samples, least_samples, window_samples
+from tritone.families.onnx.front_end import LEAD, PADDING, is_nemo, least_samples, stream_lead, window_samples
 from tritone.families.onnx.source import Source
 from tritone.families.onnx.trial import FLOAT_NOISE, Floats, features_of, largest_difference, run, signal, typical_size
 from tritone.families.sherpa_onnx.compose import STEPS, state_names
@@ -168,11 +168,11 @@ def stream_difference(
     lengths = (3 * shift + 1234, 2 * shift + 77)
     waveforms = [signal(length, sample_rate, seed) for seed, length in enumerate(lengths)]
     expected = [
-        _stream_alone(theirs, source, layout, features_of(each, features, sample_rate), frames_per_step)
+        _stream_alone(theirs, source, layout, *_whole_stream(each, features, sample_rate, layout), frames_per_step)
         for each in waveforms
     ]
     steps = max(map(len, expected))
-    lead = lead_samples(features)
+    lead = stream_lead(features, layout.lead_frames)
     block = np.zeros((2, lead + steps * shift + window), np.float32)
     for row, waveform in zip(block, waveforms, strict=True):
         row[lead : lead + len(waveform)] = waveform
@@ -190,7 +190,7 @@ def stream_difference(
         states = dict(zip(states, nexts, strict=True))
         for row, stream in enumerate(expected):
             if step < len(stream):
-                worst = max(worst, _share(encoded[row], stream[step], source))
+                worst = max(worst, _share(encoded[row][:, : stream[step].shape[1]], stream[step], source))
     return worst
 
 
@@ -267,20 +267,35 @@ def _zeros(layout: StreamLayout, batch: int) -> list[npt.NDArray[Any]]:
 def _step(
     graph: Graph, source: Source, layout: StreamLayout, x: Floats, states: Sequence[npt.NDArray[Any]], processed: int
 ) -> list[npt.NDArray[Any]]:
-    feed: dict[str, Any] = {source.inputs[0].name: x}
+    feed: dict[str, Any] = {source.inputs[0].name: x.transpose(0, 2, 1) if layout.bins_first else x}
+    if layout.length is not None:
+        feed[layout.length.name] = np.full(len(x), layout.window_frames, graph.inputs[layout.length.name].dtype)
     feed |= {state.name: value for state, value in zip(layout.states, states, strict=True)}
     if layout.processed is not None:
         name = layout.processed.name
         feed[name] = np.full(len(x), processed, graph.inputs[name].dtype)
-    return run(graph, source, feed, [source.outputs[0].name, *(state.next_name for state in layout.states)])
+    encoded, *nexts = run(graph, source, feed, [source.outputs[0].name, *(s.next_name for s in layout.states)])
+    return [encoded.transpose(0, 2, 1) if layout.dim_first and encoded.ndim == 3 else encoded, *nexts]
+
+
+def _whole_stream(waveform: Floats, features: Features, sample_rate: int, layout: StreamLayout) -> tuple[Floats, int]:
+    """The features of a stream with what comes before and after it, and before which of them steps begin.
+
+    After a stream comes as much padding as a window has beyond its shift; in NeMo's it is followed by silence.
+    """
+    more = layout.pad_frames + layout.window_frames
+    if is_nemo(features):
+        feats = features_of(np.pad(waveform, (0, more * features.frame_shift)), features, sample_rate)
+        feats = np.pad(feats, ((layout.lead_frames, 0), (0, 0)), constant_values=LEAD)
+        return feats, -(-len(waveform) // features.frame_shift)
+    feats = features_of(waveform, features, sample_rate)
+    return np.pad(feats, ((0, more), (0, 0)), constant_values=PADDING), len(feats) + layout.pad_frames
 
 
 def _stream_alone(
-    graph: Graph, source: Source, layout: StreamLayout, feats: Floats, frames_per_step: int
+    graph: Graph, source: Source, layout: StreamLayout, feats: Floats, end: int, frames_per_step: int
 ) -> list[Floats]:
-    """The encoder frames of each step of a stream, with as much padding behind it as a window has beyond its shift."""
-    end = len(feats) + layout.pad_frames
-    feats = np.pad(feats, ((0, layout.pad_frames + layout.window_frames), (0, 0)), constant_values=PADDING)
+    """The encoder frames of each step of a stream."""
     states = _zeros(layout, 1)
     found = []
     for step, start in enumerate(range(0, end, layout.shift_frames)):

@@ -22,7 +22,14 @@ from tritone.families.onnx.source import Source, check_types, read_source
 from tritone.families.onnx.trial import FLOAT_NOISE, largest_difference, opened, run, typical_size
 from tritone.families.sherpa_onnx import compose
 from tritone.families.sherpa_onnx.importer import CtcImporter, Importer, TransducerImporter
-from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout
+from tritone.families.sherpa_onnx.layouts import (
+    BATCH,
+    MAX_WINDOW,
+    OfflineSizes,
+    StreamLayout,
+    UtteranceLayout,
+    states_of,
+)
 
 FEATURES = Features(
     kind="log-mel",
@@ -56,11 +63,11 @@ class NemoImporter(Importer):
             raise ExportError(
                 f"{source.path} is a GigaAM, whose features are others than NeMo's; it cannot be imported"
             )
-        if "window_size" in metadata or "buffered_streaming" in metadata or len(source.inputs) != 2:
+        if "buffered_streaming" in metadata or len(source.inputs) not in (2, 5):
             names = ", ".join(tensor.name for tensor in source.inputs[:6])
             raise ExportError(
-                f"{source.path} is a streaming model of NeMo (it takes {names}); models for whole utterances can be "
-                "imported. Streams: export the .nemo file with `tritone export nemo --streaming`."
+                f"{source.path} is a model of NeMo that takes {names}; those that can be imported take features and "
+                "lengths, and for streams three caches. `tritone export nemo` reads the .nemo file."
             )
         features = source.inputs[0]
         if features.dtype != FLOAT or len(features.shape) != 3 or features.shape[0] is not None:
@@ -68,9 +75,43 @@ class NemoImporter(Importer):
                 f"{source.path} takes {features}; first should come features, float32 (batch, bins, frames), with a "
                 "free batch"
             )
+        if len(source.inputs) == 5:
+            return self._stream_layout(source)
         counts = len(source.outputs) > 1
         check_types(source, (FLOAT, None), outputs=2 if counts else 1)
         return UtteranceLayout(bins_first=True, dim_first=self.main == "encoder", counts=counts)
+
+    def _stream_layout(self, source: Source) -> StreamLayout:
+        """Of a cache-aware model, whose windows begin with features that the one before has too."""
+        check_types(source, (FLOAT, None, FLOAT, FLOAT, None), outputs=5)
+        window, shift = source.integer("window_size"), source.integer("chunk_shift")
+        if window > MAX_WINDOW or source.inputs[0].shape[2] not in (None, window):
+            raise ExportError(f"{source.path}: window_size is {window}, the graph takes {source.inputs[0]}")
+        if shift > window:
+            raise ExportError(f"{source.path}: chunk_shift is {shift}, more than the window_size of {window} frames")
+        if NORMALIZE.get(source.metadata.get("normalize_type", "")) != "none":
+            raise ExportError(
+                f"{source.path}: a stream cannot be normalised over all of it, as its normalize_type says"
+            )
+        caches = [
+            (int(FLOAT), (BATCH, *(source.integer(f"cache_last_{name}_dim{axis}") for axis in (1, 2, 3))))
+            for name in ("channel", "time")
+        ]
+        states = states_of(
+            source, source.inputs[2:], source.outputs[2:5], [*caches, (int(TensorProto.INT64), (BATCH,))]
+        )
+        left = source.integer("cache_last_channel_dim2") * source.integer("subsampling_factor")
+        return StreamLayout(
+            source.metadata.get("model_type", "")[:64],
+            window,
+            shift,
+            left,
+            states,
+            length=source.inputs[1],
+            lead_frames=window - shift,
+            bins_first=True,
+            dim_first=self.main == "encoder",
+        )
 
     def features_of(self, source: Source) -> Features:
         normalize = source.metadata.get("normalize_type", "")
@@ -98,7 +139,7 @@ class NemoImporter(Importer):
 
 
 class NemoCtcImporter(NemoImporter, CtcImporter):
-    known = TYPES
+    known = known_streaming = TYPES
 
     def _same_sizes(self, source: Source, sizes: OfflineSizes, frames_per_step: int = 0) -> None:
         if sizes.dim != source.integer("vocab_size") + 1:

@@ -76,12 +76,8 @@ def find_files(folder: Path) -> SherpaFiles | None:
     if len(models) > 1:
         raise ExportError(f"{folder} holds several Whisper models ({', '.join(models[:5])}): give each its own folder")
     form = next((match[2] or "" for match in found if not match[2]), ".int8")
-    files = SherpaFiles(
-        folder / f"{models[0]}-encoder{form}.onnx",
-        folder / f"{models[0]}-decoder{form}.onnx",
-        folder / f"{models[0]}-tokens.txt",
-        bool(form),
-    )
+    encoder, decoder = (folder / f"{models[0]}-{part}{form}.onnx" for part in ("encoder", "decoder"))
+    files = SherpaFiles(encoder, decoder, folder / f"{models[0]}-tokens.txt", bool(form))
     if missing := [path.name for path in (files.decoder, files.tokens) if not path.is_file()]:
         raise ExportError(f"{folder} holds a Whisper model of sherpa-onnx without {' and '.join(missing)}")
     return files
@@ -111,8 +107,8 @@ def read_model(files: SherpaFiles) -> tuple[Dims, State]:
         block = f"decoder.blocks.{layer}"
         state |= decoder.self_attention(block) | decoder.cross_attention(block) | decoder.mlp(block)
         state |= encoder.crossed(f"{block}.cross_attn", layer)
-    size |= {f"{ours}_hidden": len(state[f"{side}.blocks.0.mlp.0.bias"]) for ours, side in SIDES.items()}
-    return Dims(**size), state
+    hidden = {f"{ours}_hidden": len(state[f"{side}.blocks.0.mlp.0.bias"]) for ours, side in SIDES.items()}
+    return Dims(**(size | hidden), tied=True), state
 
 
 @dataclass(frozen=True)
