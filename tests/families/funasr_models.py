@@ -1,6 +1,7 @@
 """Folders of FunASR with the small random models of `funasr/upstream.py`."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 import yaml
 
 from families.funasr import upstream
-from tritone.families.funasr.config import ModelConfig, parse_config
+from tritone.families.funasr.config import PARAFORMERS, ModelConfig, parse_config
 from tritone.families.funasr.model import SenseVoice
+from tritone.families.funasr.paraformer import Paraformer
 
 MARKS = [
     *("<|zh|>", "<|en|>", "<|yue|>", "<|ja|>", "<|ko|>", "<|nospeech|>", "<|HAPPY|>", "<|SAD|>", "<|NEUTRAL|>"),
@@ -67,4 +69,50 @@ def write_sense_voice(folder: Path, content: dict[str, Any] | None = None) -> Pa
     (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
     (folder / "chn_jpn_yue_eng_ko_spectok.bpe.model").write_bytes(pieces_model())
     torch.save(sense_voice_state(parse_config(content)), folder / "model.pt")
+    return folder
+
+
+PARAFORMER_TOKENS = [
+    *("<blank>", "<s>", "</s>", "th@@", "is", "a", "的", "我", "hel@@", "lo"),
+    *(f"w{number}@@" for number in range(14)),
+    *(chr(0x4E00 + number) for number in range(15)),
+    *(f"e{number}" for number in range(24)),
+    "<unk>",
+]
+
+
+def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, Any]:
+    """The content of config.yaml, with changes of its parts."""
+    content = sense_voice_content() | {
+        "model": model,
+        "model_conf": {"ctc_weight": 0.0, "lsm_weight": 0.1, "predictor_bias": 1, "sampling_ratio": 0.75},
+        "encoder": "SANMEncoder",
+        "encoder_conf": upstream.PLAIN_ENCODER,
+        "decoder": "ParaformerSANMDecoder",
+        "decoder_conf": upstream.DECODER,
+        "predictor": PARAFORMERS[model],
+        "predictor_conf": upstream.PREDICTOR,
+        "tokenizer": "CharTokenizer",
+        "tokenizer_conf": {"unk_symbol": "<unk>", "split_with_space": True},
+    }
+    return content | {
+        name: content[name] | value if isinstance(value, dict) else value for name, value in changes.items()
+    }
+
+
+def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
+    """The tensors of model.pt, those of training too: upstream made its results with all of them."""
+    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
+    shapes["decoder.embed.0.weight"] = (upstream.VOCAB, config.encoder.output_size)
+    return {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
+
+
+def write_paraformer(folder: Path, content: dict[str, Any] | None = None, **more: torch.Tensor) -> Path:
+    """Write config.yaml, model.pt, am.mvn and tokens.json as the hub has them."""
+    content = paraformer_content() if content is None else content
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(PARAFORMER_TOKENS, ensure_ascii=False), encoding="utf-8")
+    torch.save(paraformer_state(parse_config(content)) | more, folder / "model.pt")
     return folder

@@ -134,12 +134,13 @@ class Encoder(_Part):
 class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
-    `byte-level` with GPT-2's. `has_marks`: tokens like `<|laughter|>` are marks, which no text has.
+    `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
+    tokens like `<|laughter|>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"
     size: Positive
-    units: Literal["char", "bpe", "byte-bpe", "byte-level"]
+    units: Literal["char", "bpe", "byte-bpe", "byte-level", "continued"]
     connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None

@@ -32,7 +32,10 @@ UNKNOWN = "<unk>"
 MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest real tables are below 10 MB
 
 PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>{IDEOGRAPH})|((?!{IDEOGRAPH})\\S)+")
+IDEOGRAPHS = re.compile(f"{IDEOGRAPH}+")
+SPACED = ("byte-bpe", "continued")  # units that have spaces between ideographs, which no text has
 UNSPACED = re.compile(f"(?<={IDEOGRAPH}) (?={IDEOGRAPH})")
+CONTINUED = "@@"  # at the end of a piece after which the word goes on
 MARK = re.compile(r"<\|(.+)\|>")
 LINE = re.compile(r"([^ \t]+| )[ \t]+([0-9]+)[ \t]*\r?")  # NeMo's tables of characters have a space as it is
 
@@ -108,11 +111,16 @@ class Vocabulary:
         if id in self.silent_ids:
             return ""
         if id == self.settings.unk_id:
-            return UNKNOWN
+            return f"{UNKNOWN} " if self.settings.units == "continued" else UNKNOWN
         data = self.bytes_of[id]
         if data is not None:
             return data.decode(errors="replace")
-        return self.tokens[id].replace(SPACE, " ")
+        token = self.tokens[id].replace(SPACE, " ")
+        if self.settings.units != "continued":
+            return token
+        if token.endswith(CONTINUED):
+            return token.removesuffix(CONTINUED)
+        return f" {token} " if IDEOGRAPHS.fullmatch(token) else f"{token} "
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
@@ -127,12 +135,12 @@ class Vocabulary:
         if self._connect:
             return self._spelled(ids).text  # only this knows what is written before and after the sign
         text = " ".join("".join(self._runs(ids)).split())
-        return UNSPACED.sub("", text) if self.settings.units == "byte-bpe" else text
+        return UNSPACED.sub("", text) if self.settings.units in SPACED else text
 
     @cached_property
     def _is_plain(self) -> bool:
         """Whether text is the spellings of tokens in a row, but for spaces."""
-        return not self.byte_ids and not self._connect.strip()
+        return not self.byte_ids and not self._connect.strip() and self.settings.units not in SPACED
 
     def words(self, ids: Iterable[int]) -> list[Word]:
         """Group token ids into words; the words stand in `text(ids)` in this order."""
@@ -178,7 +186,7 @@ class Speller:
         self._bytes = ByteReader()
         self._begun = 0  # position of the token that the bytes of an incomplete character begin in
         self._ideograph = False  # is the last character written one?
-        self._unspaced = vocabulary.settings.units == "byte-bpe"
+        self._unspaced = vocabulary.settings.units in SPACED
 
     @property
     def text(self) -> str:
@@ -279,7 +287,7 @@ class RunningText:
         """Whether the text of a vocabulary is what its tokens spell, but for repeated and outer spaces."""
         settings = vocabulary.settings
         has_sign = settings.units == "char" and settings.connect_symbol
-        return not (has_sign or vocabulary.byte_ids or settings.units == "byte-bpe")
+        return not (has_sign or vocabulary.byte_ids or settings.units in SPACED)
 
     def extend(self, ids: Iterable[int]) -> None:
         """Append tokens."""

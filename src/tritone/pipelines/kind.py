@@ -38,6 +38,7 @@ GROUP = "tritone.kinds"
 BUILT_IN = {
     "ctc": "tritone.kinds.ctc:CTC",
     "transducer": "tritone.kinds.transducer:TRANSDUCER",
+    "paraformer": "tritone.kinds.paraformer:PARAFORMER",
     "embedding": "tritone.kinds.embedding:EMBEDDING",
     "whisper": "tritone.kinds.whisper:WHISPER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",

@@ -20,6 +20,7 @@ SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fas
 LmUnit = Literal["auto", "word", "token"]  # what the words of a language model are
 
 CTC_MODES: tuple[SearchMode, ...] = ("greedy", "prefix-beam", "rescoring")
+PARAFORMER_MODES: tuple[SearchMode, ...] = ("greedy",)
 TRANSDUCER_MODES: tuple[SearchMode, ...] = ("greedy", "modified-beam", "fast-beam")
 BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring", "modified-beam", "fast-beam")
 DEFAULT_BEAMS: Mapping[SearchMode, int] = {

@@ -20,7 +20,7 @@ from tritone.families.funasr.config import SENSE_VOICE_TAGS as TAGS
 from tritone.families.funasr.config import parse_config
 from tritone.families.funasr.export import export_funasr
 from tritone.families.funasr.front_end import StackedFbank
-from tritone.families.funasr.graphs import OfflineGraph
+from tritone.families.funasr.graphs import SenseVoiceGraph
 from tritone.families.funasr.model import LANGUAGES, SenseVoice
 from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.offline import OfflinePipeline
@@ -56,13 +56,13 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def offline(folder: Path) -> OfflineGraph:
+def offline(folder: Path) -> SenseVoiceGraph:
     config = parse_config(funasr_models.sense_voice_content())
     network = SenseVoice.of(config, funasr_models.sense_voice_state(config), upstream.VOCAB, "here")
-    return OfflineGraph(network, StackedFbank(config.front_end, *read_statistics(folder / "am.mvn", 560))).eval()
+    return SenseVoiceGraph(network, StackedFbank(config.front_end, *read_statistics(folder / "am.mvn", 560))).eval()
 
 
-def test_features_are_upstreams_also_beside_longer_ones(offline: OfflineGraph) -> None:
+def test_features_are_upstreams_also_beside_longer_ones(offline: SenseVoiceGraph) -> None:
     block = np.full((len(SIGNALS), max(map(len, SIGNALS))), 0.3, np.float32)  # what is behind a row may be anything
     for row, signal in zip(block, SIGNALS, strict=True):
         row[: len(signal)] = signal

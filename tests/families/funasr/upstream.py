@@ -134,5 +134,62 @@ def sense_voice() -> dict[str, Array]:
     return found
 
 
+DECODER: dict[str, Any] = {
+    "attention_heads": 2,
+    "linear_units": 40,
+    "num_blocks": 3,
+    "att_layer_num": 2,
+    "kernel_size": 5,
+    "sanm_shfit": 1,
+    "dropout_rate": 0.1,
+    "positional_dropout_rate": 0.1,
+    "self_attention_dropout_rate": 0.1,
+    "src_attention_dropout_rate": 0.1,
+}
+PREDICTOR: dict[str, Any] = {
+    "idim": 32,
+    "threshold": 1.0,
+    "l_order": 1,
+    "r_order": 1,
+    "tail_threshold": 0.45,
+    "smooth_factor": 0.8,
+    "noise_threshold": 0.05,
+}
+PLAIN_ENCODER = {name: value for name, value in ENCODER.items() if name != "tp_blocks"}
+
+
+def paraformer() -> dict[str, Array]:
+    """Log-probabilities of the tokens of each signal alone, and the frames of their peaks."""
+    import torch
+
+    for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    network = import_module("funasr.models.paraformer.model").Paraformer
+    model = filled(
+        network(
+            encoder="SANMEncoder",
+            encoder_conf=PLAIN_ENCODER,
+            decoder="ParaformerSANMDecoder",
+            decoder_conf=DECODER,
+            predictor="CifPredictorV2",
+            predictor_conf=PREDICTOR,
+            ctc_weight=0.0,
+            input_size=560,
+            vocab_size=VOCAB,
+        )
+    )
+    found: dict[str, Array] = {}
+    with torch.no_grad():
+        for index, rows in enumerate(features()):
+            encoded, lengths = model.encode(rows, torch.tensor([rows.shape[1]]))
+            vectors, count, _, peaks = model.calc_predictor(encoded, lengths)[:4]
+            tokens = count.round().long()
+            found[f"peaks_{index}"] = torch.nonzero(peaks[0] >= 1)[:, 0].numpy()
+            if int(tokens):
+                log_probs, _ = model.cal_decoder_with_predictor(encoded, lengths, vectors, tokens)
+                found[f"paraformer_{index}"] = log_probs[0].numpy()
+    return found
+
+
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice())  # type: ignore[arg-type]
+    np.savez_compressed(PATH, **sense_voice(), **paraformer())  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def funasr(
         Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
     ],
 ) -> None:
-    """Export a model of FunASR, waveform in: SenseVoice-Small."""
+    """Export a model of FunASR, waveform in: SenseVoice-Small, or a Paraformer."""
     export("funasr", {**values, "folder": folder}, "log probability")
 
 

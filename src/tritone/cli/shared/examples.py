@@ -3,7 +3,7 @@
 EXAMPLES = {
     "export funasr": (
         "tritone export funasr SenseVoiceSmall --output my-model",
-        "tritone export funasr SenseVoiceSmall --precision fp32,int8 --output my-model",
+        "tritone export funasr paraformer-large --precision fp32,int8 --output my-model",
     ),
     "export hf": (
         "tritone export hf wav2vec2-base-960h --output my-model",

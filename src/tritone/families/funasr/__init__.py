@@ -1,1 +1,1 @@
-"""FunASR's models: SenseVoice-Small."""
+"""FunASR's models: SenseVoice-Small and Paraformer."""

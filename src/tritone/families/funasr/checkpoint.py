@@ -4,7 +4,9 @@ All of them are untrusted: checkpoints are loaded with `weights_only=True`, YAML
 checked.
 """
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -16,9 +18,14 @@ from tritone.families.export.settings import read_bytes
 from tritone.paths import plain_text
 
 CONFIG, WEIGHTS, STATISTICS = "config.yaml", "model.pt", "am.mvn"
-PIECES = "*.bpe.model"
+PIECES, TOKENS = "*.bpe.model", "tokens.json"
+MAX_TOKENS_BYTES = 64 * 2**20
 MAX_STATISTICS_BYTES = 16 * 2**20
-TRAINING = ("criterion_att.*", "ctc.ctc_loss.*", "specaug.*")
+TRAINING = (
+    *("criterion_att.*", "ctc.ctc_loss.*", "specaug.*"),
+    "decoder.embed.*",  # of tokens that training looks at
+    *("predictor.upsample_cnn.*", "predictor.blstm.*", "predictor.cif_output2.*"),  # of times alone
+)
 VECTOR = r"[^\[<]*\[([^\]]*)\]"  # numbers in brackets, behind the sizes of a part and what it learns at
 
 
@@ -59,6 +66,24 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     plain = "Save the bare state dict: torch.save(model.state_dict(), path)."
     return without(state_of(load_checkpoint(path, plain=plain, usual=WEIGHTS), path).tensors, TRAINING)
+
+
+def read_tokens(path: Path) -> list[str]:
+    """Read tokens.json, a list of tokens in the order of their ids.
+
+    Raises:
+        ExportError: it is missing or something else, or a token cannot be written or is there twice.
+    """
+    try:
+        tokens = json.loads(read_bytes(path, "tokens", MAX_TOKENS_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise ExportError(f"tokens {path} are not JSON that can be read: {str(error)[:200]}") from error
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(each, str) for each in tokens):
+        raise ExportError(f"tokens {path} should be a list of texts, in the order of their ids")
+    twice = sorted(token for token, count in Counter(tokens).items() if count > 1)
+    if bad := twice or [each for each in tokens if not each or any(sign.isspace() for sign in each)]:
+        raise ExportError(f"tokens {path}: {bad[:5]} cannot be told apart or written; each must be there once")
+    return tokens
 
 
 def one_file(folder: Path, pattern: str, what: str) -> Path:

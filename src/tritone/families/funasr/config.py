@@ -14,7 +14,12 @@ from tritone.errors import ExportError
 from tritone.families.export.settings import Section
 
 SENSE_VOICE = "SenseVoiceSmall"
-MODELS: Mapping[str, str] = {SENSE_VOICE: "SenseVoiceEncoderSmall"}  # classes of models, and of their encoders
+PARAFORMERS: Mapping[str, str] = {"Paraformer": "CifPredictorV2", "BiCifParaformer": "CifPredictorV3"}
+"""Classes of models with a decoder, and of their predictors."""
+
+MODELS: Mapping[str, str] = {SENSE_VOICE: "SenseVoiceEncoderSmall", **dict.fromkeys(PARAFORMERS, "SANMEncoder")}
+"""Classes of models, and of their encoders."""
+
 SENSE_VOICE_TAGS = ("language", "emotion", "event", "itn")
 """What the first four frames of SenseVoice answer, in this order."""
 
@@ -35,7 +40,21 @@ OF_MODEL = (
     "tokenizer",
     "tokenizer_conf",
 )
-OF_MODEL_CONF = ("length_normalized_loss", "lsm_weight", "ctc_weight", "sos", "eos", "ignore_id", "blank_id")
+OF_DECODER_MODEL = ("decoder", "decoder_conf", "predictor", "predictor_conf")
+OF_MODEL_CONF = (
+    *("length_normalized_loss", "lsm_weight", "ctc_weight", "sos", "eos", "ignore_id", "blank_id", "sampling_ratio"),
+    *("predictor_weight", "predictor_bias", "share_embedding", "use_1st_decoder_loss"),
+)
+OF_DECODER = (
+    *("attention_heads", "linear_units", "num_blocks", "att_layer_num", "kernel_size", "sanm_shfit", "dropout_rate"),
+    *("positional_dropout_rate", "self_attention_dropout_rate", "src_attention_dropout_rate", "normalize_before"),
+    *("concat_after", "input_layer", "wo_input_layer", "use_output_layer"),
+)
+OF_PREDICTOR = (
+    *("idim", "l_order", "r_order", "threshold", "dropout", "smooth_factor", "noise_threshold", "tail_threshold"),
+    "tail_mask",
+)
+OF_TIMES = ("upsample_times", "upsample_type", "use_cif1_cnn", "smooth_factor2", "noise_threshold2")  # of another head
 OF_ENCODER = (
     *("output_size", "attention_heads", "linear_units", "num_blocks", "tp_blocks", "kernel_size", "sanm_shfit"),
     *("dropout_rate", "positional_dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "input_layer"),
@@ -90,13 +109,47 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """A decoder of tokens at once. `blocks`: layers that attend to the audio; `after_blocks`: those behind that do not.
+
+    `kernel`, `shift`: of the memory, in tokens; the layers behind have no shift.
+    """
+
+    heads: int = 4
+    hidden: int = 2048
+    blocks: int = 6
+    after_blocks: int = 0
+    kernel: int = 21
+    shift: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictorConfig:
+    """How much of a token each frame is (CIF): a convolution over `left`, one and `right` frames, and what follows it.
+
+    `factor`, `floor`: what a weight is multiplied with, and what is then taken off. `tail`: the weight of the silence
+    behind the last frame.
+    """
+
+    left: int = 1
+    right: int = 1
+    factor: float = 1.0
+    floor: float = 0.0
+    tail: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A model: its class, features, encoder, and the blank of its CTC head."""
+    """A model: its class, features, encoder, the blank of its tokens, and the parts of a model with a decoder."""
 
     model: str
     front_end: FrontEndConfig
     encoder: EncoderConfig
     blank_id: int = 0
+    sos_id: int = 1
+    eos_id: int = 2
+    decoder: DecoderConfig | None = None
+    predictor: PredictorConfig | None = None
 
 
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
@@ -108,18 +161,77 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     name = str(content.get("model"))
     if name not in MODELS:
         raise ExportError(f"config.model is {name[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}")
-    root = Section("config", content, (*OF_MODEL, *TRAINING))
+    decodes = name in PARAFORMERS
+    root = Section("config", content, (*OF_MODEL, *TRAINING, *(OF_DECODER_MODEL if decodes else ())))
     if root.get("normalize", None) is not None:
         raise ExportError("config.normalize is set; models with statistics in am.mvn alone are supported")
     root.choice("encoder", [MODELS[name]])
     root.choice("frontend", ["WavFrontend", "wav_frontend"])
     front_end = _front_end(root.section("frontend_conf", OF_FRONT_END))
+    ids = root.part("model_conf", OF_MODEL_CONF)
+    encoder = _encoder(root.section("encoder_conf", OF_ENCODER), front_end, 1e-12 if decodes else 1e-5)
+    if decodes and encoder.after_blocks:
+        raise ExportError("config.encoder_conf: tp_blocks is of SenseVoice alone")
+    if decodes:
+        root.choice("decoder", ["ParaformerSANMDecoder"])
+        root.choice("predictor", [PARAFORMERS[name]])
+    more = OF_TIMES if name == "BiCifParaformer" else ()
     return ModelConfig(
         model=name,
         front_end=front_end,
-        encoder=_encoder(root.section("encoder_conf", OF_ENCODER), front_end),
-        blank_id=root.part("model_conf", OF_MODEL_CONF).whole("blank_id", 0, least=0),
+        encoder=encoder,
+        blank_id=ids.whole("blank_id", 0, least=0),
+        sos_id=ids.whole("sos", 1, least=0),
+        eos_id=ids.whole("eos", 2, least=0),
+        decoder=_decoder(root.section("decoder_conf", OF_DECODER), encoder) if decodes else None,
+        predictor=_predictor(root.section("predictor_conf", (*OF_PREDICTOR, *more)), encoder) if decodes else None,
     )
+
+
+def _decoder(part: Section, encoder: EncoderConfig) -> DecoderConfig:
+    if not part.flag("normalize_before", True) or part.flag("concat_after", False):
+        raise ExportError("config.decoder_conf: supported are normalize_before: true and concat_after: false alone")
+    if not part.flag("use_output_layer", True):
+        raise ExportError("config.decoder_conf.use_output_layer is false; a decoder without it writes no tokens")
+    kernel = part.whole("kernel_size", 21, least=1, most=1024)
+    shift = (kernel - 1) // 2 if part.get("sanm_shfit", 0) is None else part.whole("sanm_shfit", 0, least=0)
+    layers, attending = (part.whole(key, 6, least=1, most=MAX_LAYERS) for key in ("num_blocks", "att_layer_num"))
+    found = DecoderConfig(
+        heads=part.whole("attention_heads", 4, least=1),
+        hidden=part.whole("linear_units", 2048, least=1),
+        blocks=attending,
+        after_blocks=max(0, layers - attending),
+        kernel=kernel,
+        shift=shift,
+    )
+    _check_memory("decoder_conf", encoder.output_size, found.heads, kernel, shift)
+    return found
+
+
+def _predictor(part: Section, encoder: EncoderConfig) -> PredictorConfig:
+    if part.whole("idim", encoder.output_size) != encoder.output_size:
+        raise ExportError(f"config.predictor_conf.idim should be the encoder's output_size, {encoder.output_size}")
+    if part.number("threshold", 1.0) != 1.0 or not part.flag("tail_mask", True):
+        raise ExportError("config.predictor_conf: supported are threshold: 1.0 and tail_mask: true alone")
+    found = PredictorConfig(
+        left=part.whole("l_order", 1, least=0, most=64),
+        right=part.whole("r_order", 1, least=0, most=64),
+        factor=part.number("smooth_factor", 1.0),
+        floor=part.number("noise_threshold", 0.0),
+        tail=part.number("tail_threshold", 0.0),
+    )
+    if not (0 < found.factor <= 1 and 0 <= found.floor <= 1 and 0 <= found.tail <= 1):
+        raise ExportError("config.predictor_conf: smooth_factor, noise_threshold and tail_threshold should be 0 to 1")
+    return found
+
+
+def _check_memory(part: str, width: int, heads: int, kernel: int, shift: int) -> None:
+    if width % heads:
+        raise ExportError(
+            f"config.{part}: output_size {width} has no whole number of channels for each of attention_heads {heads}"
+        )
+    if (kernel - 1) // 2 + shift >= kernel:
+        raise ExportError(f"config.{part}: sanm_shfit {shift} is beyond what kernel_size {kernel} sees")
 
 
 def _front_end(part: Section) -> FrontEndConfig:
@@ -146,7 +258,7 @@ def _front_end(part: Section) -> FrontEndConfig:
 _FRAME_MS = (("length", 25), ("shift", 10))
 
 
-def _encoder(part: Section, front_end: FrontEndConfig) -> EncoderConfig:
+def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float) -> EncoderConfig:
     if not part.flag("normalize_before", True) or part.flag("concat_after", False):
         raise ExportError("config.encoder_conf: supported are normalize_before: true and concat_after: false alone")
     part.choice("input_layer", ["pe"], "conv2d")
@@ -162,16 +274,9 @@ def _encoder(part: Section, front_end: FrontEndConfig) -> EncoderConfig:
         after_blocks=part.whole("tp_blocks", 0, least=0, most=MAX_LAYERS),
         kernel=part.whole("kernel_size", 11, least=1, most=1024),
         shift=part.whole("sanm_shfit", 0, least=0, most=1024),
+        norm_eps=norm_eps,
     )
-    if found.output_size % found.heads:
-        raise ExportError(
-            f"config.encoder_conf: output_size {found.output_size} has no whole number of channels for each of "
-            f"attention_heads {found.heads}"
-        )
-    if (found.kernel - 1) // 2 + found.shift >= found.kernel:
-        raise ExportError(
-            f"config.encoder_conf: sanm_shfit {found.shift} is beyond what kernel_size {found.kernel} sees"
-        )
+    _check_memory("encoder_conf", found.output_size, found.heads, found.kernel, found.shift)
     if found.input_size < 4 or found.input_size % 2:
         raise ExportError(f"config.frontend_conf: rows of {found.input_size} numbers have no position vectors")
     return found

@@ -5,6 +5,7 @@ and funasr/models/sense_voice/model.py.
 """
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,15 @@ class SanmAttention(Memory):
         return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, form: SanmAttention) -> Tensor:
+class Attending(Protocol):
+    """How a module computes attention: `fused`, by one operator; `wide_softmax`, in float32; `size` of a head."""
+
+    fused: bool
+    wide_softmax: bool
+    size: int
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, form: Attending) -> Tensor:
     """Scaled dot-product attention of heads (batch, heads, frames, size), in the form of a module."""
     if form.fused:
         return F.scaled_dot_product_attention(query, key, value, hidden).transpose(1, 2).flatten(2)
