@@ -94,7 +94,7 @@ class Transcript:
     settled: int | None = None
 
     @classmethod
-    def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
+    def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0, language: str = "") -> "Self":
         """A final transcript whose tokens, words, confidence and alternatives are made when one of them is read.
 
         Most servers send the text alone, which costs a tenth.
@@ -103,7 +103,7 @@ class Transcript:
             details: makes a transcript that has them.
         """
         made = cls.__new__(cls)
-        made.__dict__.update(text=text, audio_s=audio_s, _details=details)
+        made.__dict__.update(text=text, audio_s=audio_s, language=language, _details=details)
         return made
 
     def __getattr__(self, name: str) -> Any:
