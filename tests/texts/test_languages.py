@@ -272,11 +272,16 @@ def test_the_language_is_the_models_or_the_requests() -> None:
     assert tidy(Transcript("vingt et un"), options).text == "21"
     assert tidy(Transcript("twenty one", language="en"), options).text == "21"
     assert tidy(Transcript("tjugo", language="sv"), options).text == "tjugo"
+    assert tidy(Transcript("twenty one", language="zh"), options).text == "twenty one"
     before = Transcript(
-        "vingt", alternatives=(Alternative("trente", -1.0),), segments=(Segment("vingt", 0, 1),), history="quarante"
+        "vingt",
+        alternatives=(Alternative("trente", -1.0),),
+        segments=(Segment("vingt", 0, 1), Segment("zwanzig", 1, 2, language="de")),
+        history="quarante",
     )
     after = tidy(before, options)
-    assert [after.alternatives[0].text, after.segments[0].text, after.history] == ["30", "20", "40"]
+    assert [after.alternatives[0].text, after.history] == ["30", "40"]
+    assert [each.text for each in after.segments] == ["20", "20"]
     for wrong in ("xx", "deu", "../de", "e" * 10_000):
         with pytest.raises(InputError, match="text_language"):
             TextOptions(text_language=wrong)
@@ -292,6 +297,8 @@ def test_hostile_texts_take_their_time_alone(language: str) -> None:
         "".join(numbers[20:60] * 50),
         "٣ ٤ ५ \u0301\u0301 \ud800 -- ' 12 3,5",
         " ".join([numbers[2]] * 2000),
+        "x" * 100_000,
+        "一" * 100_000,
     ):
         made = written(text, language)
         assert len(made) <= len(text)

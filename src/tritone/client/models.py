@@ -62,6 +62,7 @@ class ModelInfo:
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
+    languages: tuple[str, ...] = ()  # which requests may name, if the server knows
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
@@ -187,6 +188,7 @@ class ModelInfo:
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
+            languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours report their rate; the stages of an ensemble embed all of the audio at once.

@@ -59,6 +59,9 @@ class SpeechKind(Kind):
         """Why a model cannot search in a mode, with the way out; None if it can."""
         return self.searching.obstacle(bundle, mode)
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        return tuple(bundle.manifest.encoder.languages)
+
     def searches(self, bundle: Bundle) -> tuple[str, ...]:
         return tuple(mode for mode in self.modes if self.obstacle(bundle, mode) is None)
 

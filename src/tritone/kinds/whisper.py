@@ -65,6 +65,10 @@ class WhisperKind(Kind):
             outputs["alignment"] = TensorSpec(FLOAT32, (None, heads, None, special.window_frames // 2))
         return inputs, outputs | {f"next_{name}": cache for name in caches}
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        assert bundle.manifest.whisper is not None
+        return tuple(bundle.manifest.whisper.languages)
+
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")
 

@@ -110,6 +110,10 @@ class Kind(ABC):
         """The modes of search that requests to a bundle's model may choose."""
         return ()
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        """The languages that requests to a bundle's model may name; none where it is told no language."""
+        return ()
+
     # Serving.
 
     @abstractmethod

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from tritone.texts import chinese, grammar, nemo, numbers
-from tritone.texts.options import LANGUAGES, TextOptions, listed
+from tritone.texts.options import TextOptions, listed
 from tritone.texts.profanity import is_profane, masked
 from tritone.texts.punctuation import CAPITALS, capitalized, punctuated
 from tritone.texts.written import Written
@@ -50,7 +50,7 @@ def _alternative(reading: Alternative, options: TextOptions, language: str, is_f
 
 
 def _segment(part: Segment, options: TextOptions, language: str) -> Segment:
-    text, _, hidden = _written(part.text, (), options, language, True)
+    text, _, hidden = _written(part.text, (), options, _language(part.language) or language, True)
     return replace(part, text=text, tokens=() if hidden else part.tokens)
 
 
@@ -61,15 +61,17 @@ def _written(
     timed = bool(words)
     spans = words if timed else tuple(Span(each, 0.0, 0.0, 1.0) for each in text.split())
     if not spans or re.search(IDEOGRAPH, text):  # no spaces: its words are not those of lists
-        return (*_chinese(text, words), False) if options.numbers and language == "zh" else (text, words, False)
+        is_chinese = options.numbers and options.number_rules == "own" and language == "zh"
+        return (*_chinese(text, words), False) if is_chinese else (text, words, False)
     shown = list(_without_profanity(spans, options))
     hidden = [each.text for each in shown] != [each.text for each in spans]
     names = {each.lower(): each for each in listed(options.capitals)}
     punctuate = options.punctuate and language == "en"
-    if language in LANGUAGES and _is_unwritten(text) and (options.numbers or punctuate):
+    numbers_too = options.numbers and (language == "en" or language in grammar.STYLES)
+    if _is_unwritten(text) and (numbers_too or punctuate):
         if text.isupper():  # as models of LibriSpeech write
             shown = [replace(each, text=each.text.lower()) for each in shown]
-        if options.numbers:
+        if numbers_too:
             shown = list(_with_numbers(shown, options, language))
         if punctuate:
             shown = punctuated(capitalized(shown, CAPITALS | names), timed=timed, is_final=is_final)

@@ -157,6 +157,10 @@ EXAMPLES = {
         "tritone transcribe speech.wav --model demo-asr",
         "tritone transcribe call.mp3 --url localhost:8001 --format srt",
     ),
+    "language": (
+        "tritone language recordings/ --model whisper-base --lists lists/",
+        "tritone language call.wav --url localhost:8001 --allowed-languages de,fr --json",
+    ),
     "segments": (
         "tritone segments call.wav --model vad",
         "tritone segments call.wav --url localhost:8001 --format rttm",

@@ -10,7 +10,7 @@ from typing import Any, cast
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import AudioFormat, Encoding
-from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
+from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions, language_parameters
 from tritone.gateway.protocols.riva.messages import ENCODINGS, UNSPECIFIED
 from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.texts import TextOptions
@@ -75,9 +75,8 @@ class Asked:
         has_beam = search["search"] in BEAM_MODES if "search" in search else info.has_beam
         if self.max_alternatives > 1 and has_beam:
             search["nbest"] = min(self.max_alternatives, MAX_BEAM)
-        language = _language(language_code)
-        if info.has_prompt and language not in ("", "multi"):
-            search.setdefault("language", language)
+        if "language" not in search and "allowed_languages" not in search and _language(language_code) != "multi":
+            search |= language_parameters(info, language_code)
         return replace(self.ask, search=search)
 
 
