@@ -55,7 +55,7 @@ def _tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tagged:
     return Tagged(tag, node.value)
 
 
-_Loader.add_multi_constructor("!", _tagged)  # type: ignore[no-untyped-call]
+_Loader.add_multi_constructor("!", _tagged)
 
 
 @dataclass(frozen=True, kw_only=True)
