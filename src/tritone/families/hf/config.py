@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tritone.errors import ExportError
 from tritone.families.export.hf_folder import GENERAL
@@ -325,7 +325,12 @@ class GraniteConfig(BaseModel):
     context_size: Size = 128
     conv_kernel_size: Size = 7
     conv_expansion_factor: Annotated[int, Field(gt=0, le=16)] = 2
-    subsample_layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=8)] | None = None
+    subsample_layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=8)] = (0, 1)
+
+    @field_validator("subsample_layers", mode="before")
+    @classmethod
+    def _usual(cls, places: Any) -> Any:
+        return (0, 1) if places is None else places
 
     @model_validator(mode="after")
     def _fits(self) -> "GraniteConfig":
@@ -340,12 +345,11 @@ class GraniteConfig(BaseModel):
             raise ValueError(
                 f"context_size {self.context_size} goes beyond max_position_embeddings {self.max_position_embeddings}"
             )
-        places = (0, 1) if self.subsample_layers is None else self.subsample_layers
+        places = self.subsample_layers
         if len(set(places)) < len(places) or any(each >= self.num_hidden_layers for each in places):
             raise ValueError(
                 f"subsample_layers {places} should be places of {self.num_hidden_layers} layers, each once"
             )
-        object.__setattr__(self, "subsample_layers", places)
         return self
 
     @property
@@ -366,7 +370,7 @@ class GraniteConfig(BaseModel):
     @property
     def stride(self) -> int:
         """Frames of features from one encoder frame to the next."""
-        return 2 ** len(self.subsample_layers or ())
+        return 2 ** len(self.subsample_layers)
 
     @property
     def reach(self) -> int:
