@@ -33,7 +33,7 @@ MAX_MEMBERS = 1000
 # The values of `model_type` in folders of transformers, by the command that exports them.
 WAVEFORM_CTC = (
     *("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat"),
-    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc"),
+    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc", "granite_speech5_ctc"),
 )
 OF_NEMO = (
     *("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr"),

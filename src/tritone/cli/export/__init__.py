@@ -54,7 +54,7 @@ def hf(
         typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
     ],
 ) -> None:
-    """Export a CTC model of transformers, waveform in: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR."""
+    """Export a CTC model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite."""
     export("hf", {**values, "folder": folder}, "log probability")
 
 

@@ -25,7 +25,7 @@ from tritone.audio.fbank import window
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import MAX_SIZE
-from tritone.families.layers.framing import cut_frames, mirror_image
+from tritone.families.layers.framing import between_mirrors, cut_frames
 from tritone.families.layers.mel import Matrix, mel_banks, spectrum_and_filters
 
 Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
@@ -160,12 +160,7 @@ class LogMel(nn.Module):
 
     def _mirrored(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between mirror images: `lead_samples` before it, those after it where each row has its `end`."""
-        lead, length = self.lead_samples, end.unsqueeze(1)
-        before = mirror_image(torch.arange(lead, 0, -1, device=signal.device).unsqueeze(0), length, edge_twice=False)
-        after = torch.arange(self._reach, device=signal.device).unsqueeze(0)
-        behind = mirror_image(length + after, length, edge_twice=False)
-        padded = torch.cat([signal.gather(1, before), F.pad(signal, (0, self._reach))], dim=1)
-        return padded.scatter(1, lead + length + after, signal.gather(1, behind))
+        return between_mirrors(signal, end, self.lead_samples, self._reach)
 
     def _with_zeros(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between zeros, which begin at the `end` of each row; whole frames only."""

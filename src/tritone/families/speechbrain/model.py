@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
-from tritone.families.layers.framing import mirror_image
+from tritone.families.layers.framing import between_mirrors
 from tritone.families.speechbrain.config import EcapaConfig
 from tritone.families.wespeaker.pooling import weighted, wide_rows
 from tritone.families.wespeaker.rows import Rows, cut, wide
@@ -29,21 +29,8 @@ class Convolution(nn.Module):
         self.side = dilation * (kernel - 1) // 2
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        out: Tensor = self.conv(mirrored(x, rows.frames, self.side) if self.side else x)
+        out: Tensor = self.conv(between_mirrors(x, rows.frames, self.side, self.side) if self.side else x)
         return out
-
-
-def mirrored(x: Tensor, num_frames: Tensor, side: int) -> Tensor:
-    """(batch, channels, frames) -> (batch, channels, frames + 2 * side): each row between mirror images of its ends.
-
-    Rows have more than `side` of `num_frames` (batch,) int64 frames. What is further behind an end is unchanged.
-    """
-    places = torch.arange(side, device=x.device)
-    before = x.index_select(2, side - places)
-    length = num_frames.unsqueeze(1)
-    sources = mirror_image(length + places, length, edge_twice=False).unsqueeze(1).expand(-1, x.shape[1], -1)
-    targets = (side + length + places).unsqueeze(1).expand(-1, x.shape[1], -1)
-    return torch.cat([before, F.pad(x, (0, side))], dim=2).scatter(2, targets, x.gather(2, sources))
 
 
 class Norm(nn.Module):
