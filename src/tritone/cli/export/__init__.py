@@ -90,8 +90,8 @@ def nemo(
         ),
     ],
 ) -> None:
-    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
-    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
+    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT, hybrid) or Nemotron-3-Diarization, waveform in."""
+    export("nemo", values | {"archive": archive}, "(log) probability; vectors and logits of a transducer")
 
 
 app.command()(onnx)
