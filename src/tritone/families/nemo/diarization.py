@@ -355,7 +355,7 @@ class DiarizationGraph(ExportableGraph):
         return {**inputs, **self.zero_states(EXAMPLE_BATCH)}
 
     def trials(self) -> Iterator[Run]:
-        """Streams of two steps; large steps, which fill the cache, of recordings with one and with two; a single row."""
+        """Streams of two steps; large steps, which fill the cache, of one and of two; a single row."""
         for step, counts in (
             (self.config.streams[0], (1.5, 1.9)),
             (self.config.recordings, (0.3, 1.2)),
