@@ -31,7 +31,7 @@ SCHEMA_VERSION = 1
 # A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
 MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
-GRAPH_INPUTS = ("waveform", "num_samples", "language")  # names that a state cannot have
+GRAPH_INPUTS = ("waveform", "num_samples", "language", "use_itn")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
 MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
@@ -78,11 +78,12 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `spectrum`, magnitudes
-    of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of one bin.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `mel-decibels` of
+    the HTK's bands, `spectrum`, magnitudes of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of
+    one bin.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel", "mel", "spectrum", "samples"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "mel", "mel-decibels", "spectrum", "samples"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -103,7 +104,9 @@ class Encoder(_Part):
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
     `languages`: of a graph that takes the language of each utterance, the numbers that it takes, by language;
-    `language`: the one that it gets where nobody names one.
+    `language`: the one that it gets where nobody names one. `text_forms`: of a graph that is told how to write, the
+    numbers that it takes for numbers in words without punctuation, and for figures with punctuation. `tags`: what its
+    output `tags` says of an utterance, a token for each.
     """
 
     subsampling_rate: Positive
@@ -113,6 +116,13 @@ class Encoder(_Part):
     equal_lengths: bool = False
     languages: dict[Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}$")], NonNegative] = {}
     language: str = ""
+    text_forms: tuple[NonNegative, NonNegative] | None = None
+    tags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,31}$")], ...], Field(max_length=16)] = ()
+
+    def asked(self, language: str = "", use_itn: bool = False) -> dict[str, int]:
+        """What the graph takes of each row beside audio: numbers by the names of inputs, of what a request asks for."""
+        found = {"language": self.languages[language or self.language]} if self.languages else {}
+        return found if self.text_forms is None else found | {"use_itn": self.text_forms[use_itn]}
 
     @model_validator(mode="after")
     def _knows_its_language(self) -> "Encoder":
@@ -124,7 +134,7 @@ class Encoder(_Part):
 class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
-    `byte-level` with GPT-2's.
+    `byte-level` with GPT-2's. `has_marks`: tokens like `<|laughter|>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"
@@ -135,6 +145,7 @@ class Vocabulary(_Part):
     unk_id: NonNegative | None = None
     sos_id: NonNegative | None = None
     eos_id: NonNegative | None = None
+    has_marks: bool = False
 
 
 class State(_Part):

@@ -33,7 +33,8 @@ MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest rea
 
 PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>{IDEOGRAPH})|((?!{IDEOGRAPH})\\S)+")
 UNSPACED = re.compile(f"(?<={IDEOGRAPH}) (?={IDEOGRAPH})")
-LINE = re.compile(r"([^ \t]+)[ \t]+([0-9]+)[ \t]*\r?")
+MARK = re.compile(r"<\|(.+)\|>")
+LINE = re.compile(r"([^ \t]+| )[ \t]+([0-9]+)[ \t]*\r?")  # NeMo's tables of characters have a space as it is
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,16 @@ class Vocabulary:
 
     @cached_property
     def silent_ids(self) -> frozenset[int]:
-        """Ids that are never written: blank, start and end of sentence."""
+        """Ids that are never written: blank, start and end of sentence, marks."""
         ids = {self.settings.blank_id, self.settings.sos_id, self.settings.eos_id}
+        if self.settings.has_marks:
+            ids |= {id for id, token in enumerate(self.tokens) if MARK.fullmatch(token)}
         return frozenset(id for id in ids if id is not None)
+
+    def mark(self, id: int) -> str:
+        """What a mark says, `laughter` of `<|laughter|>`; empty if the token is none."""
+        found = MARK.fullmatch(self.tokens[id])
+        return found[1] if found else ""
 
     @cached_property
     def bytes_of(self) -> tuple[bytes | None, ...]:
@@ -317,7 +325,7 @@ def read_tokens(path: Path) -> list[str]:
         id = int(match[2])
         if id in tokens:
             raise BundleError(f"{path}, line {number}: id {id} was already given to {tokens[id]!r}")
-        tokens[id] = match[1]
+        tokens[id] = SPACE if match[1] == " " else match[1]
     if max(tokens) != len(tokens) - 1:
         missing = next(id for id in range(len(tokens)) if id not in tokens)
         raise BundleError(f"{path}: ids must run from 0 to {len(tokens) - 1} without gaps, but {missing} is missing")

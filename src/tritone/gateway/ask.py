@@ -9,6 +9,7 @@ from tritone.errors import InputError
 from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
+KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units, where a client gives none
 EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
 SecondPassOutcome = Literal["done", "failed", "timeout", "too_long"]
 

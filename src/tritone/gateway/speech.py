@@ -30,6 +30,7 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
 from tritone.net.limits import GatewayLimits
@@ -277,6 +278,8 @@ class Speech:
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
         caller.count_audio(audio_s)
+        if (visit := VISIT.get()) is not None:
+            visit.model, visit.audio_s = model, visit.audio_s + audio_s
         self._metrics.audio(caller.protocol, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:

@@ -109,10 +109,9 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         return self.searching.outputs(stream.segment.search.options for stream in streams)
 
     def _numbers(self, streams: Sequence[_Stream]) -> Mapping[str, Sequence[int]]:
-        if not (encoder := self.bundle.manifest.encoder).languages:
-            return {}
-        named = (stream.segment.search.options.language or encoder.language for stream in streams)
-        return {"language": [encoder.languages[each] for each in named]}
+        encoder = self.bundle.manifest.encoder
+        asked = [encoder.asked(each.language, each.use_itn) for each in (one.segment.search.options for one in streams)]
+        return {name: [each[name] for each in asked] for name in encoder.asked()}
 
     def warm_up(self) -> None:
         self.searching.warm_up()

@@ -103,6 +103,11 @@ class SearchFields:
         values="one that the model knows, such as `de-DE` or `auto`",
         read=read_language,
     )
+    use_itn: bool = option(
+        False,
+        "Figures and punctuation in place of numbers in words, of models that write both (SenseVoice).",
+        flags=("--use-itn/--no-use-itn",),
+    )
     timestamps: bool = option(
         True,
         "Whether details have tokens and words with their times.",

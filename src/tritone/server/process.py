@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -42,6 +43,8 @@ from tritone.server.mps import Mps
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
+STOOD_STILL_S = 0.4  # longer than `POLL_S`, and shorter than what ends the process of a model
+STARTS = 3  # at most, where the machine stands still in each
 WAIT_STEP_S = 0.2
 TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
@@ -90,6 +93,7 @@ class TritonServer:
         self._mps: Mps | None = None
         self._interrupted: int | None = None  # the signal that came while the server started
         self._kill_at: float | None = None  # set by the first wish to stop
+        self._stood_still = False  # the machine, while the server started
         self._region_prefix = f"tritone_{os.getpid()}_{secrets.token_hex(4)}_"
 
     @property
@@ -144,16 +148,10 @@ class TritonServer:
             installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._notify(f"warning: {check.name}: {check.seen}. {check.fix}\n")
-        self._folder = make_folder()
         _raise_file_limit()
-        try:
-            if self.options.mps:
-                self._mps = Mps()
-            self._launch(installation)
-            self._await_ready()
-        except BaseException:
-            self.stop()
-            raise
+        starts = count(1)
+        while not self._started(installation, may_fail=next(starts) < STARTS):
+            self._notify("the machine stood still while models were loaded; the server is started again\n")
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until the server ends by itself or after `terminate`.
@@ -278,6 +276,23 @@ class TritonServer:
             raise RuntimeError("the server was not started")
         return self._process
 
+    def _started(self, installation: Installation, *, may_fail: bool) -> bool:
+        """Start the server; False if a model was lost because the machine stood still, which is an error otherwise."""
+        self._folder = make_folder()
+        self._process, self._kill_at, self._stood_still = None, None, False
+        try:
+            if self.options.mps:
+                self._mps = Mps()
+            self._launch(installation)
+            self._await_ready()
+        except BaseException as error:
+            self.stop()
+            # Triton, and the heartbeat of the process itself, give up on a process that pauses in its warm-up.
+            if may_fail and self._stood_still and isinstance(error, ServerSetupError) and NOT_HEALTHY in str(error):
+                return False
+            raise
+        return True
+
     def _launch(self, installation: Installation) -> None:
         assert self._folder is not None
         preparing = self._folder / "preparing"
@@ -362,7 +377,9 @@ class TritonServer:
                 raise ServerSetupError(
                     f"tritonserver was not ready after {self.options.start_timeout_s:g} s. It said:\n{self._words()}"
                 )
+            slept = time.monotonic()
             time.sleep(POLL_S)
+            self._stood_still |= time.monotonic() - slept > STOOD_STILL_S
         # Another server may have taken the port between our check and the start; then ours is about to end.
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))

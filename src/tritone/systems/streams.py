@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tritone.audio.files import AudioBlocks, Selection
-from tritone.client.playback import TextStream, play
+from tritone.client.playback import OpenStream, TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
 from tritone.transcript import Transcript
@@ -25,7 +25,7 @@ from tritone.transcript import Transcript
 DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
 
-Opener = Callable[[], AbstractContextManager[TextStream]]
+Opener = Callable[[], AbstractContextManager[OpenStream]]
 Results = Generator[TranscriptResult, None, None]
 
 PartialListener = Callable[[int, Transcript], None]
@@ -42,7 +42,7 @@ class Playback:
 
     chunk_ms: float = DEFAULT_CHUNK_MS
     realtime: bool = False
-    around: "Callable[[Opener, int], AbstractContextManager[TextStream]] | None" = None
+    around: "Callable[[Opener, int], AbstractContextManager[OpenStream]] | None" = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk_ms < math.inf:

@@ -15,11 +15,13 @@ from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.cli.shared.help import App
+from tritone.families.funasr.options import FunasrOptions
 from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
 from tritone.families.resemblyzer.options import ResemblyzerOptions
+from tritone.families.speechbrain.options import SpeechbrainOptions
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.whisper.options import WhisperOptions
 
@@ -29,6 +31,18 @@ app = App(no_args_is_help=True)
 @app.callback()
 def commands() -> None:
     """Turn a trained checkpoint, or any model, into a bundle."""
+
+
+@app.command()
+@with_options(FunasrOptions)
+def funasr(
+    values: Values,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
+    ],
+) -> None:
+    """Export a model of FunASR, waveform in: SenseVoice-Small."""
+    export("funasr", {**values, "folder": folder}, "log probability")
 
 
 @app.command()
@@ -109,6 +123,15 @@ app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+
+
+@app.command()
+@with_options(SpeechbrainOptions)
+def speechbrain(values: Values) -> None:
+    """Export an ECAPA-TDNN of SpeechBrain, waveform in."""
+    export("speechbrain", values, "of the size of embeddings")
+
+
 app.command()(tensorrt)
 app.command()(wespeaker)
 

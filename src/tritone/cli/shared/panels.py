@@ -37,8 +37,8 @@ PANELS = {
         "--restore",
     ),
     "Protocols of applications": (
-        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port", "--cors",
-        "--alias",
+        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port",
+        "--wyoming-port", "--wyoming-languages", "--cors", "--alias",
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",
@@ -55,12 +55,13 @@ PANELS = {
         "--endpoint-max-segment-s", "build --max-streams", "--stream-idle-timeout-s", "build --max-queued-s",
     ),
     "Whisper and models of several languages": (
-        "--language", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures", "--length-penalty",
-        "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt", "--previous-text",
-        "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold", "--max-tokens", "--suppress",
+        "--language", "--use-itn", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures",
+        "--length-penalty", "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt",
+        "--previous-text", "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold",
+        "--max-tokens", "--suppress",
     ),
     "Written text": (
-        "--numbers", "--number-rules", "--punctuate", "--capitals", "--profanity", "--profane-words",
+        "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
     "Normalisation": ("--case", "--punctuation", "--units", "--unicode", "--tags", "--spelling", "--count-spaces"),
     "Long recordings": ("--vad", "--speech"),

@@ -15,7 +15,7 @@ from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
 
 if TYPE_CHECKING:
-    from tritone.client.playback import TextStream
+    from tritone.client.playback import OpenStream
     from tritone.diarization import Diarizer, NetworkDiarizer
     from tritone.result import TranscriptResult
     from tritone.systems import System
@@ -86,7 +86,7 @@ class SpeakerLabels:
             described = {f"speakers_{key}": value for key, value in opened.made_by.items()}
             yield _Labelled(system, diarizer, described | chosen)
 
-    def around(self, where: "Where", stack: ExitStack) -> "Callable[[Opener, int], AbstractContextManager[TextStream]]":
+    def around(self, where: "Where", stack: ExitStack) -> "Callable[[Opener, int], AbstractContextManager[OpenStream]]":
         """What opens streams whose words get speakers as they come; see `Playback`. `stack` closes the model."""
         network = network_of(self._model(where).where, streaming=True, stack=stack)
         if network is None:
@@ -98,7 +98,7 @@ class SpeakerLabels:
         streams = network.stream
 
         @contextmanager
-        def opened(open_text: "Opener", sample_rate: int) -> "Iterator[TextStream]":
+        def opened(open_text: "Opener", sample_rate: int) -> "Iterator[OpenStream]":
             from tritone.diarization import SpeakerWords
 
             with open_text() as opened_text, closing(streams(sample_rate)) as speakers:

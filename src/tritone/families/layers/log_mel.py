@@ -26,7 +26,7 @@ from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import MAX_SIZE
 from tritone.families.layers.framing import cut_frames, mirror_image
-from tritone.families.layers.mel import Matrix, mel_banks
+from tritone.families.layers.mel import Matrix, mel_banks, spectrum_and_filters
 
 Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
 WINDOWS = ("hann", "hamming", "blackman", "bartlett")
@@ -92,14 +92,10 @@ class LogMel(nn.Module):
         self.config = config
         self.frame_length, self.frame_shift = config.frame_length, config.frame_shift
         banks = mel_banks(config.n_filt, config.sample_rate, config.n_fft, config.low_freq, config.high_freq)
-        used = np.flatnonzero(banks.any(axis=1))  # the first and the last bin of the DFT, as a rule, are not
-        turns = np.outer(np.arange(config.frame_length), used) % config.n_fft
-        angles = 2 * np.pi * turns / config.n_fft
-        spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
-        matrix = analysis_window(config.window, config.frame_length)[:, None] * spectrum
+        dft, mel = spectrum_and_filters(analysis_window(config.window, config.frame_length), config.n_fft, banks)
         # Plain constants of the front end: never part of a checkpoint.
-        self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
-        self.register_buffer("mel", torch.from_numpy(banks[used].astype(np.float32)), persistent=False)
+        self.register_buffer("dft", torch.from_numpy(dft), persistent=False)
+        self.register_buffer("mel", torch.from_numpy(mel), persistent=False)
 
     @property
     def lead_samples(self) -> int:

@@ -1,6 +1,6 @@
-"""What the streaming models of sherpa-onnx's folders look like: windows, and the states that they hand on.
+"""What the models of sherpa-onnx's folders look like: axes, and of streams windows and the states that they hand on.
 
-    encoder graph with its metadata  ->  StreamLayout, checked against the graph
+    encoder graph with its metadata  ->  UtteranceLayout or StreamLayout, checked against the graph
 
 State shapes are as sherpa-onnx makes them of the metadata (its online-*-model.cc); a graph that has others is refused.
 """
@@ -26,6 +26,33 @@ NUMPY: Mapping[int, Any] = {
     TensorProto.INT64: np.dtype(np.int64),
     TensorProto.INT32: np.dtype(np.int32),
 }
+
+
+@dataclass(frozen=True)
+class UtteranceLayout:
+    """How an encoder for whole utterances is fed, and what it gives.
+
+    `bins_first`: features are (batch, bins, frames), and not (batch, frames, bins); `dim_first`: its output likewise.
+    `counts`: whether it gives the number of frames.
+    """
+
+    bins_first: bool = False
+    dim_first: bool = False
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class OfflineSizes:
+    """Sizes of an encoder for whole utterances, which running it shows.
+
+    `min_frames`: feature frames that give one encoder frame. `rate`: feature frames of an encoder frame. `extra`: of
+    an encoder that does not count its frames, which are (feature frames + extra) // rate.
+    """
+
+    min_frames: int
+    rate: int
+    dim: int
+    extra: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ where that frame ends; where the next token starts at once, that is the better p
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from tritone.transcript import Alternative, Span, Transcript
 # How long a word may still sound when its last token has been found. At the ends of the ten shipped clips, words of the
 # demo transducer, a token each, last 0.15 to 0.47 s from the token's start, letters of the demo CTC model up to 0.27 s.
 MAX_LINGER_S = 0.4
+LANGUAGE = re.compile("[a-z]{2,3}")  # a code; a model may also find that there is no speech
 
 
 @dataclass(frozen=True)
@@ -215,8 +218,17 @@ def transcript(
     return Transcript(best.text, best.tokens, best.words, best.confidence, audio_s, alternatives=shown_alternatives)
 
 
-def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read."""
+def utterance(
+    bundle: Bundle,
+    hypotheses: Sequence[Hypothesis],
+    num_samples: int,
+    options: SearchOptions,
+    tags: Sequence[int] = (),
+) -> Transcript:
+    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read.
+
+    `tags`: the tokens that say what `Encoder.tags` names; empty where there are none.
+    """
     seconds = num_samples / bundle.manifest.sample_rate
 
     def details() -> Transcript:
@@ -225,7 +237,15 @@ def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int
 
         return transcript(hypotheses, write, options, seconds)
 
-    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, audio_s=seconds)
+    known: dict[str, Any] = {"audio_s": seconds}
+    if tags:
+        marks = (
+            (name, bundle.vocabulary.mark(id)) for name, id in zip(bundle.manifest.encoder.tags, tags, strict=True)
+        )
+        known["tags"] = tuple((name, mark) for name, mark in marks if mark)
+        language = dict(known["tags"]).get("language", "")
+        known["language"] = language if LANGUAGE.fullmatch(language) else ""
+    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, **known)
 
 
 def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:

@@ -46,8 +46,12 @@ def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
     """The route of sessions."""
 
     async def realtime(websocket: WebSocket) -> None:
-        caller = await admitted(gateway, websocket, "openai-realtime")
         offered = websocket.scope["subprotocols"]
+        for key, endpoint in gateway.realtime.items():
+            if any(each.startswith(key) for each in offered):
+                await endpoint(websocket)
+                return
+        caller = await admitted(gateway, websocket, "openai-realtime")
         is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
         await websocket.accept(PROTOCOL if PROTOCOL in offered else None)
         query = websocket.query_params

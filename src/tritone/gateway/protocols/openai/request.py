@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.client.models import ModelInfo
-from tritone.gateway.ask import Ask, SpeakerOptions
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions
 from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
@@ -20,7 +20,6 @@ FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_js
 STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
 MAX_TEXT = 10_000  # characters of a field
 NOTICE = "x-tritone-ignored"
-KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
 
 LISTS = (
     "timestamp_granularities",
