@@ -6,6 +6,7 @@ from tritone.diarization.error_rates import Errors, score_turns, sum_errors
 from tritone.diarization.names import Name, name_speakers
 from tritone.diarization.online import OnlineSpeakers
 from tritone.diarization.options import SpeakerOptions
+from tritone.diarization.segmented import Segmenter
 from tritone.diarization.voices import label_windows
 from tritone.diarization.windows import Window, WindowCutter, turns_of
 from tritone.diarization.words import speech_of, with_speakers
@@ -17,6 +18,7 @@ __all__ = [
     "Errors",
     "Name",
     "OnlineSpeakers",
+    "Segmenter",
     "Speaker",
     "SpeakerOptions",
     "SpeakerStream",

@@ -41,6 +41,7 @@ BUILT_IN = {
     "embedding": "tritone.kinds.embedding:EMBEDDING",
     "whisper": "tritone.kinds.whisper:WHISPER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
+    "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
     "generic": "tritone.kinds.generic:GENERIC",
 }
 

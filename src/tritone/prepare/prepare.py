@@ -55,6 +55,7 @@ NETWORKS = (
     "icefall",
     "jasper",
     "nemo",
+    "pyannote",
     "resemblyzer",
     "wenet",
     "wespeaker",
