@@ -25,7 +25,7 @@ from tritone.diarization.windows import LEAST_WINDOW_S
 Activity = npt.NDArray[np.bool_]
 
 SHIFT_S = 1.0  # from one window to the next
-CLEAN_SHARE = 0.2  # of a window: a local speaker who talks less alone makes no speaker, and gets the nearest one
+CLEAN_SHARE = 0.1  # of a window: a local speaker who talks less alone makes no speaker, and gets the nearest one
 NOBODY = -1
 
 
