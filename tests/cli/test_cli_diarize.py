@@ -10,6 +10,7 @@ import soundfile
 from typer.testing import CliRunner
 
 import tritone
+from toy_segmentation import write_toy_segmentation
 from toy_speaker import SAMPLE_RATE, toy_voice, write_toy_speaker
 from tritone.audio import read_audio
 from tritone.cli.main import app
@@ -45,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     soundfile.write(folder / "ben.wav", toy_voice(VOICES["ben"]), SAMPLE_RATE, subtype="FLOAT")
     (folder / "truth.rttm").write_text(write_rttm(TRUTH), encoding="utf-8")
     write_toy_speaker(folder / "toy")
+    write_toy_segmentation(folder / "segmentation")
     return folder
 
 
@@ -54,6 +56,20 @@ def diarize(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
 
 def labels(turns: Sequence[Turn]) -> list[str]:
     return [each.speaker for each in turns]
+
+
+def test_a_segmentation_network_finds_speech_and_speakers(folder: Path) -> None:
+    given = ("--segmentation", folder / "segmentation", "--reference", folder / "truth.rttm", "--format", "json")
+    code, out, err = diarize(folder, *given)
+    found = json.loads(out)
+    assert (code, "speech is found by its level" in err) == (0, False)
+    assert [each["speaker"] for each in found["speakers"]] == ["speaker1", "speaker2"]
+    assert found["errors"]["der"] < 0.1  # a window of a second has both where they change
+    for option in (("--vad", "x"), ("--speech", folder / "truth.rttm"), ("--streaming",)):
+        code, _, err = diarize(folder, "--segmentation", folder / "segmentation", *option)
+        assert (code, "--segmentation finds speech itself" in err) == (2, True)
+    code, _, err = diarize(folder, "--segmentation", folder / "toy")
+    assert (code, "a bundle of `tritone export pyannote`" in err) == (1, True)
 
 
 def test_turns_are_written_as_text_rttm_and_json(folder: Path, tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
 MAX_AXES = 32
 MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "diarization")
+SPEECH_PARTS = (
+    *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper"),
+    *("segmentation", "diarization"),
+)
 Found = TypeVar("Found")
 
 
@@ -323,6 +326,20 @@ class Embedding(_Part):
 
     mean_subtracted: bool = False
     threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
+
+
+class Segmentation(_Part):
+    """Who talks in each frame of a window, by the most probable set of its speakers.
+
+    `window_samples`: of a window, which is what a call takes. `field_samples`: what a frame sees; the first one begins
+    with the window. `speakers`: who are told apart within a window, of whom up to `at_once` talk at once. The sets are
+    in the order of their sizes, and those of one size in that of their speakers.
+    """
+
+    window_samples: Positive
+    field_samples: Positive
+    speakers: Annotated[int, Field(ge=1, le=64)]
+    at_once: Annotated[int, Field(ge=1, le=64)]
 
 
 class Whisper(_Part):
@@ -770,6 +787,7 @@ class Manifest(_Part):
     embedding: Embedding | None = None
     whisper: Whisper | None = None
     diarization: Diarization | None = None
+    segmentation: Segmentation | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tritone.activity import SpeechSegment
     from tritone.diarization import Diarization, Diarizer, Errors, NetworkDiarizer
     from tritone.diarization.diarizer import Listener
+    from tritone.diarization.segmented import Segmenter
 
 TurnFormat = Literal["text", "json", "rttm", "textgrid", "audacity"]
 LINES = ("text", "rttm", "audacity")  # formats of a line for each turn, which can be written as they end
@@ -57,6 +58,14 @@ def diarize(
         Path | None,
         typer.Option(metavar="FILE", help="Where there is speech, RTTM of these recordings, in place of --vad."),
     ] = None,
+    segmentation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="In place of --vad: finds speech and who talk at once. A segmentation network (`tritone export "
+            "pyannote`), which runs here.",
+        ),
+    ] = None,
     options: SpeakerOptions,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Enrolled speakers, who are called by their names.")
@@ -80,13 +89,17 @@ def diarize(
     """Tell who speaks when.
 
     Windows of speech are embedded by a speaker model, on a running server (--url) or in this process (--model;
-    demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store. At
-    any time there is one speaker at most: speech of several at once is given to one of them. A model that tells
+    demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store.
+    Speech of several at once is given to each of them with --segmentation, else to one of them. A model that tells
     speakers apart itself (Nemotron-3-Diarization) hears several at once, and needs no --vad. Exit code 0 only if every
     recording worked.
     """
     if vad is not None and speech is not None:
         raise typer.BadParameter("--speech stands in place of --vad; give one of them")
+    if segmentation is not None and (vad is not None or speech is not None or streaming):
+        raise typer.BadParameter(
+            "--segmentation finds speech itself, in whole recordings; leave --vad, --speech and --streaming out"
+        )
     if model.threshold is not None and store is None:
         raise typer.BadParameter("--threshold goes with --store: from this cosine a speaker is an enrolled one")
     if streaming and (
@@ -103,11 +116,11 @@ def diarize(
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
         diarizer: Diarizer | NetworkDiarizer
         if (network := network_of(model.where, streaming=streaming, stack=stack)) is not None:
-            _check_alone(vad=vad, speech=speech, store=store, options=options)
+            _check_alone(vad=vad, speech=speech, segmentation=segmentation, store=store, options=options)
             diarizer = network
         else:
-            diarizer = _open(stack, model, vad, options, store, rttm=format == "rttm")
-        if network is None and vad is None and speech_turns is None:
+            diarizer = _open(stack, model, vad, segmentation, options, store, rttm=format == "rttm")
+        if network is None and vad is None and speech_turns is None and segmentation is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
         printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1)
         for index, path in enumerate(paths):
@@ -196,7 +209,14 @@ def _segments(turns: Sequence[Turn]) -> "list[SpeechSegment]":
 
 
 def _open(
-    stack: ExitStack, model: VoiceModel, vad: str | None, options: SpeakerOptions, store: Path | None, *, rttm: bool
+    stack: ExitStack,
+    model: VoiceModel,
+    vad: str | None,
+    segmentation: str | None,
+    options: SpeakerOptions,
+    store: Path | None,
+    *,
+    rttm: bool,
 ) -> "Diarizer":
     """What diarizes, with models that are closed with `stack`."""
     from tritone.diarization import Diarizer
@@ -211,10 +231,29 @@ def _open(
         opened.embed,
         sample_rate=opened.sample_rate,
         listen=_listener(stack, opened, vad),
+        segmenter=None if segmentation is None else _segmenter(opened, segmentation),
         options=options,
         enrolled=enrolled,
         enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
     )
+
+
+def _segmenter(opened: OpenModel, name: str) -> "Segmenter":
+    """The segmentation network that is named, opened."""
+    from tritone.loading import load_as
+    from tritone.pipelines.segmenter import Segmenter
+
+    try:
+        segmenter = load_as(Segmenter, name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if segmenter.sample_rate != opened.sample_rate:
+        raise typer.BadParameter(
+            f"the segmentation network {name} is for {segmenter.sample_rate} Hz, the speaker model for "
+            f"{opened.sample_rate} Hz; take models of one rate"
+        )
+    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
+    return segmenter
 
 
 def _listener(stack: ExitStack, opened: OpenModel, vad: str | None) -> "Callable[[], Listener] | None":

@@ -7,6 +7,7 @@ from tritone.diarization.names import Name, name_speakers
 from tritone.diarization.network import NetworkDiarizer, SpeakerWords, TurnsSoFar
 from tritone.diarization.online import OnlineSpeakers
 from tritone.diarization.options import SpeakerOptions
+from tritone.diarization.segmented import Segmenter
 from tritone.diarization.voices import label_windows
 from tritone.diarization.windows import Window, WindowCutter, turns_of
 from tritone.diarization.words import speech_of, with_speakers
@@ -19,6 +20,7 @@ __all__ = [
     "Name",
     "NetworkDiarizer",
     "OnlineSpeakers",
+    "Segmenter",
     "Speaker",
     "SpeakerOptions",
     "SpeakerStream",

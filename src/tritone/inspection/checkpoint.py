@@ -271,10 +271,18 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
             raise BundleError(f"{path} is a model of WeNet; {' and '.join(missing)} must lie beside it")
         return _of_wenet(path, config, tokens, [each for each in [folder / "global_cmvn"] if each.is_file()])
     if "pyannote.audio" in words:
+        if "sincnet.wav_norm1d.weight" in words and "classifier.weight" in words:
+            return Checkpoint(
+                what="a segmentation network of pyannote.audio",
+                family="pyannote",
+                arguments={"checkpoint": path},
+                files=[path],
+                extra="export",
+            )
         if "resnet.seg_1.weight" not in words:
             raise BundleError(
-                f"{path} is a model of pyannote.audio that is none of WeSpeaker's ResNets, of which alone its models "
-                "can be exported"
+                f"{path} is a model of pyannote.audio that is neither a segmentation network (PyanNet) nor one of "
+                "WeSpeaker's ResNets, which can be exported"
             )
         return Checkpoint(
             what="a speaker model of pyannote.audio, a ResNet of WeSpeaker",

@@ -43,6 +43,7 @@ BUILT_IN = {
     "whisper": "tritone.kinds.whisper:WHISPER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "diarization": "tritone.kinds.diarization:DIARIZATION",
+    "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
     "generic": "tritone.kinds.generic:GENERIC",
 }
 

@@ -56,6 +56,7 @@ NETWORKS = (
     "icefall",
     "jasper",
     "nemo",
+    "pyannote",
     "resemblyzer",
     "speechbrain",
     "wenet",

@@ -195,6 +195,17 @@ def test_a_program_of_torch_says_the_same(
     assert made.bundle.manifest.streaming.chunk_size == 3
 
 
+@pytest.mark.slow
+def test_a_folder_is_prepared_where_a_model_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speech: Waveform
+) -> None:
+    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
+    model = tritone.load_as(SpeakerDetector, folder)
+    assert {each.precision for each in model.bundle.manifest.artifacts} == {"fp32", "int8"}
+    assert model.max_speakers == SPEAKERS
+    assert model.diarize(speech).segments
+
+
 def changed(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy of JSON with another value at a path of keys."""
     found = json.loads(json.dumps(content))

@@ -20,6 +20,7 @@ from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
+from tritone.families.pyannote.options import PyannoteOptions
 from tritone.families.resemblyzer.options import ResemblyzerOptions
 from tritone.families.speechbrain.options import SpeechbrainOptions
 from tritone.families.wenet.options import WenetOptions
@@ -104,12 +105,19 @@ def nemo(
         ),
     ],
 ) -> None:
-    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
-    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
+    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT, hybrid) or Nemotron-3-Diarization, waveform in."""
+    export("nemo", values | {"archive": archive}, "(log) probability; vectors and logits of a transducer")
 
 
 app.command()(onnx)
 app.command()(python)
+
+
+@app.command()
+@with_options(PyannoteOptions)
+def pyannote(values: Values) -> None:
+    """Export a segmentation network of pyannote.audio (segmentation-3.0): who talks in each frame of a window."""
+    export("pyannote", values, "log probability")
 
 
 @app.command()

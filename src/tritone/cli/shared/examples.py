@@ -49,6 +49,10 @@ EXAMPLES = {
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",
     ),
+    "export pyannote": (
+        "tritone export pyannote --checkpoint pytorch_model.bin --output segmentation",
+        "tritone export pyannote --checkpoint pytorch_model.bin --output segmentation --runtimes onnxruntime,torch",
+    ),
     "export resemblyzer": (
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker",
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker --threshold 0.75",

@@ -66,7 +66,7 @@ PANELS = {
         "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
     "Normalisation": ("--case", "--punctuation", "--units", "--unicode", "--tags", "--spelling", "--count-spaces"),
-    "Long recordings": ("--vad", "--speech"),
+    "Long recordings": ("--vad", "--speech", "--segmentation"),
     "Speakers": (
         "--speakers", "--speaker-model", "--num-speakers", "--min-speakers", "--max-speakers", "--method",
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",

@@ -101,7 +101,8 @@ class SpeakerLabels:
         def opened(open_text: "Opener", sample_rate: int) -> "Iterator[OpenStream]":
             from tritone.diarization import SpeakerWords
 
-            with open_text() as text, closing(streams(sample_rate)) as speakers:
+            with open_text() as opened_text, closing(streams(sample_rate)) as speakers:
+                text: Any = opened_text  # closed by its own context
                 yield SpeakerWords(text, speakers)
 
         return opened
