@@ -80,7 +80,7 @@ SEVERAL_TEXTS = {
         "--dry-run": 2, "--force": 4, "--port": 2, "--collar-s": 2, "--num-speakers": 2, "--overcommit": 2,
     },
     "what a toolkit calls a file or a part of its checkpoints": {
-        "--checkpoint": 6, "--config": 3, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2, "--max-drift": 2,
+        "--checkpoint": 7, "--config": 3, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2, "--max-drift": 2,
         "--language": 2, "--sample-rate": 3,
     },
     "code of others that may run here": {"--trust": 2},
