@@ -120,7 +120,7 @@ def test_a_voice_is_what_a_speaker_says_alone_if_that_is_long_enough() -> None:
     activity[310:330, 2] = True
     found = list(local_speakers(audio, activity, Oracle(), SAMPLE_RATE))
     assert [(each.column, each.whole, len(each.samples)) for each in found] == [
-        *((0, True, 200 * 270), (1, False, 100 * 270), (2, False, 20 * 270))
+        *((0, True, 200 * 270), (1, True, 100 * 270), (2, False, 20 * 270))
     ]
     assert found[0].samples[[0, -1]].tolist() == [360 + 100 * 270, 360 + 300 * 270 - 1]
 
