@@ -430,7 +430,7 @@ def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Pa
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert b"Traceback" not in err
-    _, left = psutil.wait_procs(family, timeout=10)
+    _, left = psutil.wait_procs(family, timeout=60)
     assert left == []
 
 

@@ -58,7 +58,7 @@ class Stalls:
         if not any(each > self._made_good for each in ended):
             return False
         for server in list(self._servers):
-            _load_lost_models(server)
+            _revive(server)
         self._made_good = time.monotonic()
         return True
 
@@ -92,10 +92,14 @@ def repeat(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.flaky(reruns=REPEATS, condition=STALLS.made_good))
 
 
-def _load_lost_models(server: TritonServer) -> None:
+def _revive(server: TritonServer) -> None:
     warn = logging.getLogger(__name__).warning
     try:
-        if server.options.has_control and server.children():
+        if server.has_crashed:
+            warn("a server ended while the machine stood still; it is started again")
+            server.stop()
+            server.start()
+        elif server.options.has_control and server.children():
             watch = ModelWatch(server, warn)
             watch.look()
             watch.wait()

@@ -54,6 +54,8 @@ OPEN_STREAMS = "tritone_open_streams"
 LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 NOT_HEALTHY = "is not healthy"
+NOT_READY = "before the model was ready"
+LOST_MODEL = (NOT_HEALTHY, NOT_READY)
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton prints at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
@@ -126,12 +128,12 @@ class TritonServer:
         self.stop()
 
     def start(self) -> None:
-        """Start and wait until every model is ready.
+        """Start and wait until every model is ready; one that was stopped may be started again.
 
         Raises:
             ServerSetupError: something is missing, a model failed to load, or it took longer than `start_timeout_s`.
         """
-        if self._process is not None:
+        if self._folder is not None:
             raise RuntimeError("this server was started already")
         if self._address is not None:
             installation, warnings = require(self._server, self.options, MIN_SHARED_MEMORY)
@@ -218,6 +220,11 @@ class TritonServer:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it has ended though nobody stopped it."""
+        return self._folder is not None and self._running().poll() is not None
+
     def models(self) -> list[dict[str, Any]]:
         """The models of the repository as Triton lists them: `name`, `version`, `state`, and `reason` if it has one.
 
@@ -288,7 +295,8 @@ class TritonServer:
         except BaseException as error:
             self.stop()
             # Triton, and the heartbeat of the process itself, give up on a process that pauses in its warm-up.
-            if may_fail and self._stood_still and isinstance(error, ServerSetupError) and NOT_HEALTHY in str(error):
+            lost = isinstance(error, ServerSetupError) and any(words in str(error) for words in LOST_MODEL)
+            if may_fail and self._stood_still and lost:
                 return False
             raise
         return True
@@ -370,8 +378,8 @@ class TritonServer:
                 raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
             if (end := ended.unnoticed()) is not None:
                 raise ServerSetupError(
-                    f"the process of a model {end} before the model was ready, and tritonserver would wait for it for "
-                    f"ever. It said:\n{self._words()}"
+                    f"the process of a model {end} {NOT_READY}, and tritonserver would wait for it for ever. It said:\n"
+                    f"{self._words()}"
                 )
             if time.monotonic() > deadline:
                 raise ServerSetupError(
