@@ -238,7 +238,7 @@ def _load(
 
     bundle = where.prepared()
     opened = Bundle.open(bundle)
-    if opened.manifest.whisper is not None:
+    if opened.manifest.attending is not None:
         unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
         if unfit:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)

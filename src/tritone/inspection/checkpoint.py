@@ -39,7 +39,11 @@ OF_NEMO = (
     *("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr"),
     "nemotron3_diarization",
 )
-TYPES: Mapping[str, str] = {"whisper": "whisper", **dict.fromkeys(WAVEFORM_CTC, "hf"), **dict.fromkeys(OF_NEMO, "nemo")}
+TYPES: Mapping[str, str] = {
+    "whisper": "whisper",
+    **dict.fromkeys((*WAVEFORM_CTC, "moonshine"), "hf"),
+    **dict.fromkeys(OF_NEMO, "nemo"),
+}
 ARGUMENTS = {"whisper": "checkpoint", "hf": "folder", "nemo": "archive"}  # of these commands, that take the folder
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""

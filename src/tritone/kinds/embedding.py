@@ -40,6 +40,7 @@ class EmbeddingKind(Kind):
             ("transducer", "a transducer"),
             ("whisper", "a Whisper model"),
             ("diarization", "a model that tells speakers apart"),
+            ("encoder_decoder", "an encoder-decoder"),
         ):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"

@@ -76,6 +76,7 @@ class SpeechKind(Kind):
             ("embedding", "an embedding"),
             ("whisper", "a Whisper"),
             ("diarization", "a model that tells speakers apart"),
+            ("encoder_decoder", "an encoder-decoder"),
         ):
             if (getattr(manifest, part) is not None) != (self.name == part):
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"

@@ -41,6 +41,7 @@ BUILT_IN = {
     "paraformer": "tritone.kinds.paraformer:PARAFORMER",
     "embedding": "tritone.kinds.embedding:EMBEDDING",
     "whisper": "tritone.kinds.whisper:WHISPER",
+    "encoder-decoder": "tritone.kinds.encoder_decoder:ENCODER_DECODER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "diarization": "tritone.kinds.diarization:DIARIZATION",
     "segmentation": "tritone.kinds.segmentation:SEGMENTATION",

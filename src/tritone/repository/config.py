@@ -167,7 +167,7 @@ class ModelOptions(ModelParameters):
 
         One process has the caches of all windows, and takes requests at any time.
         """
-        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.whisper is None:
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.attending is None:
             return self
         runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
         return replace(self, instances=1, left_open=()) if "torch" in runtimes else self

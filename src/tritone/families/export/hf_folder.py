@@ -81,6 +81,12 @@ def read_pieces_by_id(path: Path) -> dict[int, str]:
     return named
 
 
+def read_special_ids(path: Path) -> frozenset[int]:
+    """The ids of the tokens in a tokenizer.json that upstream leaves out of texts; errors as of `read_pieces_by_id`."""
+    added = read_json(path).get("added_tokens") or []
+    return frozenset(each["id"] for each in added if each.get("special"))
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a folder's tensors.
 

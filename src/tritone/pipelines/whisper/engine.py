@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import Whisper
+from tritone.bundle.manifest import EncoderDecoder, Whisper
 from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
@@ -102,7 +102,7 @@ class Engine:
     def __init__(
         self,
         device: Device,
-        special: Whisper,
+        special: Whisper | EncoderDecoder,
         vocab: int,
         work: WorkLog,
         frame_shift: int,
@@ -329,8 +329,8 @@ class Engine:
         recording.slot = None
         if recording.window is not None:
             now = time.perf_counter()
-            audio = len(recording.window) * self._frame_shift
-            padding = self._special.window_frames * self._frame_shift - audio
+            frames = len(recording.window)
+            audio, padding = frames * self._frame_shift, self._special.missing(frames) * self._frame_shift
             self._work.add(
                 [CallWork(audio, padding, 0.0, now - self._counted, now - self._counted)], now - self._counted
             )

@@ -1,4 +1,4 @@
-"""How a recording is transcribed by a Whisper model: what a request may ask for.
+"""How a recording is transcribed by a Whisper model or another encoder-decoder: what a request may ask for.
 
     {"language": "de", "beam": "5", "temperature": "0,0.4"}  ->  DecodingOptions
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
-from tritone.bundle.manifest import Whisper
+from tritone.bundle.manifest import EncoderDecoder, Whisper
 from tritone.errors import InputError
 from tritone.options.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
@@ -95,6 +95,13 @@ class DecodingOptions:
         "transcribe",
         "Whisper: transcribe, translate into English, or identify: find the language and write no text.",
     )
+    target_language: str = option(
+        "",
+        "Canary: code of the language of the text, if it is not that of the audio.",
+        read=partial(_read_text, 8),
+        values="a code such as `en`, or empty",
+    )
+    punctuation: bool = option(True, "Canary: write punctuation and capitals.")
     timestamps: bool = option(
         True,
         "Whisper: have the model write times, which cut the text into segments.",
@@ -233,12 +240,19 @@ class DecodingOptions:
         return replace(self, **asked)
 
 
-def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -> DecodingOptions:
+def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, num_tokens: int) -> DecodingOptions:
     """The same options, after making sure that a model with `num_tokens` tokens has what they ask for.
 
     Raises:
         InputError: it has not; says what it has.
     """
+    if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
+        raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
+    if isinstance(special, EncoderDecoder):
+        return _check_encoder_decoder(options, special)
+    for name in OF_ENCODER_DECODERS:
+        if getattr(options, name) != getattr(DecodingOptions, name):
+            raise InputError(f"a Whisper model has no choice of {name}; leave it out")
     languages = special.languages
     asked = {"language": [options.language] if options.language else [], "allowed_languages": options.allowed_languages}
     for name, codes in asked.items():
@@ -251,8 +265,6 @@ def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -
             raise InputError(f"this model transcribes English alone; leave out {name}")
     if not languages and (options.task != "transcribe" or options.multilingual):
         raise InputError("this model transcribes English alone; leave out task and multilingual")
-    if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
-        raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
     if options.word_times is True and not special.alignment_heads:
         raise InputError(
             "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
@@ -265,6 +277,43 @@ def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -
             f"max_tokens is {options.max_tokens}, but this model writes at most {special.text_context // 2} a window"
         )
     return options
+
+
+def _check_encoder_decoder(options: DecodingOptions, special: EncoderDecoder) -> DecodingOptions:
+    unfit = [
+        name
+        for name in PARAMETERS
+        if name not in (*OF_ALL_DECODERS, *OF_ENCODER_DECODERS)
+        and getattr(options, name) != getattr(DecodingOptions, name)
+    ]
+    if options.temperature in (FALLBACK, (0.0,)):
+        unfit = [name for name in unfit if name != "temperature"]
+    if unfit:
+        raise InputError(f"{', '.join(unfit)} is for Whisper models; this one takes the likeliest tokens, or a beam's")
+    if options.task == "identify":
+        raise InputError("this model does not detect languages; task identify is for Whisper models")
+    if options.task == "translate" and options.target_language not in ("", ENGLISH):
+        raise InputError(f"task translate is into English, target_language is {options.target_language!r}; give one")
+    for name, code in (("language", options.language), ("target_language", target_language(options, special))):
+        if code and not special.languages:
+            raise InputError("this model has no choice of languages; leave out language, target_language and task")
+        if code and code not in special.languages:
+            raise InputError(f"{name} is {code!r}; this model knows {', '.join(special.languages)}")
+    if not options.punctuation and special.punctuation is None:
+        raise InputError("this model has no choice of punctuation; leave it out")
+    if options.word_times is True and special.word_times is None:
+        raise InputError("this model cannot tell the times of words; leave out word_times")
+    most = special.text_context - len(special.prompt)
+    if options.max_tokens > most:
+        raise InputError(f"max_tokens is {options.max_tokens}, but this model writes at most {most} of a recording")
+    return options
+
+
+def target_language(options: DecodingOptions, special: EncoderDecoder) -> str:
+    """The language that a text is to be in; empty if the model has no choice."""
+    if options.target_language or options.task == "translate":
+        return options.target_language or ENGLISH
+    return options.language or special.language
 
 
 def read_decoding(text: str) -> DecodingOptions:
@@ -290,4 +339,6 @@ def with_search(decoding: Mapping[str, Any], search: Mapping[str, Any]) -> dict[
 
 
 PARAMETERS = tuple(described(DecodingOptions))  # of a request
+OF_ENCODER_DECODERS = ("target_language", "punctuation")  # and of no Whisper
+OF_ALL_DECODERS = ("language", "task", "word_times", "beam", "length_penalty", "max_tokens", "suppress")
 OF_ANY_SEARCH = ("language", "beam")  # which command lines and models of other kinds have, too

@@ -74,7 +74,7 @@ class Together:
                     break
         end = time.perf_counter()
         audio = sum(map(len, windows)) * self._frame_shift
-        padding = len(windows) * self._special.window_frames * self._frame_shift - audio
+        padding = sum(map(self._special.missing, map(len, windows))) * self._frame_shift
         self._work.add([CallWork(audio, padding, encoded - start, end - encoded, end - start)], end - start)
 
     def _detect(self, asks: Sequence[Detect], heard: Heard, places: Sequence[int]) -> list[Detected]:

@@ -1,4 +1,4 @@
-"""Whisper in process: the same pipeline that serves, without a server.
+"""Whisper and other encoder-decoders in process: the same pipeline that serves, without a server.
 
 transcriber = tritone.load("whisper-small", language="de")
 transcriber.transcribe(["a.wav", "b.flac"])           ->  [TranscriptResult, TranscriptResult]
@@ -17,9 +17,9 @@ from tritone.result import TranscriptResult
 
 
 class Transcriber(AudioModel[TranscriptResult]):
-    """A Whisper model ready to transcribe recordings of any length."""
+    """A Whisper model, or another encoder-decoder, ready to transcribe recordings of any length."""
 
-    lacks = "holds no Whisper model"
+    lacks = "holds no Whisper model and no other encoder-decoder"
     instead = "a bundle of `tritone export whisper`"
     result = TranscriptResult
     batch_inputs = 8
@@ -42,7 +42,9 @@ class Transcriber(AudioModel[TranscriptResult]):
 
     @property
     def streaming(self) -> WhisperStreams:
-        """The streams of the model that `offline` opens; see there for what that raises."""
+        """The streams of the model that `offline` opens; see there for what that raises. Not all kinds have some."""
+        if "streaming" not in self.kind.encoders:
+            self.kind.open_streaming(self.bundle)
         pipeline = self.offline
         with self._lock:
             if self._streaming is None:
