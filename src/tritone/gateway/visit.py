@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 PRINTABLE = re.compile(r"[!-~]{1,128}")
 
 
-def given_id(headers: Mapping[str, str]) -> dict[str, str]:
-    """The field `id` of a visit whose client sent one in its headers (names in lower case), if it may be used."""
+def id_of(headers: Mapping[str, str]) -> str:
+    """The id that a client sent in its headers (names in lower case), or, if that may not be used, one of its own."""
     found = headers.get(REQUEST_ID, "")
-    return {"id": found} if PRINTABLE.fullmatch(found) else {}
+    return found if PRINTABLE.fullmatch(found) else uuid.uuid4().hex
 
 
 @dataclass(kw_only=True)

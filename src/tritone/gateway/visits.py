@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
-from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, given_id
+from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, id_of
 from tritone.net.http_server import is_lost, when_lost
 from tritone.net.upload import Upload
 
@@ -59,7 +59,7 @@ class Visits:
         if scope["path"].startswith(UNCOUNTED):
             await self._app(scope, receive, send)
             return
-        visit, begun = Visit(**given_id(Headers(scope=scope))), time.monotonic()
+        visit, begun = Visit(id=id_of(Headers(scope=scope))), time.monotonic()
         own_header = (REQUEST_ID.encode(), visit.id.encode())
         token = VISIT.set(visit)
         is_http = scope["type"] == "http"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from tritone.gateway.refusal import answer_to
-from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, given_id
+from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, id_of
 from tritone.gateway.visits import LEFT, left
 from tritone.net.connections import peer_of
 
@@ -50,7 +50,7 @@ class Calls:
         """The handler of calls to `path`, whose errors end the call with a status and a sentence."""
 
         async def handled(request: Any, context: Context) -> Any:
-            visit, begun = Visit(status=200, **given_id(headers_of(context))), time.monotonic()
+            visit, begun = Visit(status=200, id=id_of(headers_of(context))), time.monotonic()
             token = VISIT.set(visit)
             context.set_trailing_metadata(((REQUEST_ID, visit.id),))
             try:
