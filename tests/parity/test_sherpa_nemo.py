@@ -2,7 +2,8 @@
 
 sherpa-onnx's features are near NeMo's: its frames lie 5 ms later and mirror the ends, and those of transducers have
 another window and end at 7600 Hz. Here both get the same: the models are imported with that window and those bands, and
-sherpa-onnx hears the audio 5 ms later, between zeros.
+sherpa-onnx hears the audio 5 ms later, between zeros. Of a stream it drops the first frames; here it hears silence
+there, and we put the features of that before the stream.
 """
 
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 import tritone
 from families.conftest import babble
 from families.nemo_models import LABELS
-from sherpa_nemo import nemo_folder, random_model
-from tritone.families.sherpa_onnx import nemo
+from sherpa_nemo import SHIFT, WINDOW, nemo_folder, random_model, stream_encoder
+from tritone.audio.fbank import LOG_FLOOR
+from tritone.families.onnx import front_end
+from tritone.families.sherpa_onnx import measure, nemo
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 
 pytestmark = pytest.mark.slow
@@ -57,3 +60,31 @@ def test_tokens_and_times_are_those_of_sherpa_onnx(kind: str, tmp_path: Path, mo
     ]
     assert found == [said(theirs, each) for each in waveforms]
     assert sum(map(len, found)) > 20
+
+
+def test_streams_are_those_of_sherpa_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = nemo_folder(tmp_path / "m", random_model("rnnt"), LABELS, head="transducer")
+    stream_encoder(folder / "encoder.onnx", 16)
+    for module in (front_end, measure):
+        monkeypatch.setattr(module, "LEAD", float(np.log(LOG_FLOOR)))
+    export_sherpa_onnx(folder=folder, output=tmp_path / "b")
+    waveform = 3 * babble(26000, seed=3) + 0.05 * np.random.default_rng(0).normal(size=26000).astype(np.float32)
+    waveform[:40] = 0
+    files = {part: str(folder / f"{part}.onnx") for part in ("encoder", "decoder", "joiner")}
+    theirs = sherpa_onnx.OnlineRecognizer.from_transducer(tokens=str(folder / "tokens.txt"), num_threads=1, **files)
+    stream = theirs.create_stream()
+    before = np.zeros(160 * (WINDOW - SHIFT) + 80, np.float32)
+    stream.accept_waveform(16000, np.concatenate([before, waveform]))
+    steps = 0
+    while theirs.is_ready(stream):
+        theirs.decode_stream(stream)
+        steps += 1
+    with tritone.load(tmp_path / "b").stream() as live:
+        found = [(token.text.replace("▁", " "), round(token.start_s / 0.08)) for token in live.accept(waveform).tokens]
+    expected = [
+        (token, round(time / 0.08))
+        for token, time in zip(theirs.tokens(stream), theirs.timestamps(stream), strict=True)
+    ]
+    assert steps > 15
+    assert [each for each in found if each[1] < steps] == expected
+    assert len({token for token, _ in expected}) > 3
