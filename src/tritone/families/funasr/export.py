@@ -6,6 +6,7 @@ config.yaml, model.pt, am.mvn, *.bpe.model | tokens.json
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tritone.audio import Waveform
@@ -69,7 +70,7 @@ class FunasrModel(ExportedModel):
         """Read the folder of the options, whose config says `settings`."""
         self.options, self.settings = options, settings
         self.sample_rate = settings.front_end.sample_rate
-        self.sources = {name: options.folder / name for name in (CONFIG, WEIGHTS, STATISTICS)}
+        self.sources: dict[str, Path] = {name: options.folder / name for name in (CONFIG, WEIGHTS, STATISTICS)}
         self.front_end = StackedFbank(
             settings.front_end, *read_statistics(self.sources[STATISTICS], settings.front_end.size)
         )

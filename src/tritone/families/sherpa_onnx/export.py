@@ -16,7 +16,7 @@ from tritone.bundle.manifest import Manifest, Precision
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
-from tritone.families.sherpa_onnx.funasr import SENSE_VOICE, SenseVoiceImporter
+from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.pipelines.memory import record
@@ -76,7 +76,7 @@ def export_sherpa_onnx(
         bundle = writer.commit(
             Manifest(
                 name=name or output.resolve().name,
-                kind=files.kind,
+                kind=made.kind or files.kind,
                 sample_rate=SAMPLE_RATE,
                 features=made.features,
                 encoder=made.encoder(round(tail_padding_ms * SAMPLE_RATE / 1000)),
@@ -107,5 +107,5 @@ def _importer(files: ModelFiles) -> type[Importer]:
     first = next(iter(files.graphs.values()))
     if files.kind == "ctc":
         kind = read_metadata(first["model"]).get("model_type")
-        return SenseVoiceImporter if kind == SENSE_VOICE else CtcImporter
+        return FUNASR.get(str(kind), CtcImporter)
     return TransducerImporter
