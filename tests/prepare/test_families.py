@@ -7,7 +7,15 @@ import pytest
 
 import sherpa_toys
 from exports import let_go
-from families import hf_models, icefall_models, jasper_models, nemo_models, wespeaker_models, whisper_models
+from families import (
+    funasr_models,
+    hf_models,
+    icefall_models,
+    jasper_models,
+    nemo_models,
+    wespeaker_models,
+    whisper_models,
+)
 from families.conftest import write_model
 from tritone.bundle import Bundle
 from tritone.families.icefall.model import IcefallConfig
@@ -42,6 +50,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
         wespeaker_models.write_model(folder, wespeaker_models.small_content("resnet"))[0].parent
     ),
     "hf": hf_models.write,
+    "funasr": funasr_models.write_sense_voice,
     "whisper": lambda folder: whisper_models.write_openai(folder, whisper_models.random_model())[0].parent,
     "sherpa-onnx": sherpa,
 }
