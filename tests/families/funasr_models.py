@@ -90,7 +90,7 @@ def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, A
         "encoder_conf": upstream.PLAIN_ENCODER,
         "decoder": "ParaformerSANMDecoder",
         "decoder_conf": upstream.DECODER,
-        "predictor": PARAFORMERS[model],
+        "predictor": PARAFORMERS[model][0],
         "predictor_conf": upstream.PREDICTOR,
         "tokenizer": "CharTokenizer",
         "tokenizer_conf": {"unk_symbol": "<unk>", "split_with_space": True},

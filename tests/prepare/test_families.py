@@ -8,6 +8,7 @@ import pytest
 import sherpa_toys
 from exports import let_go
 from families import (
+    funasr_models,
     hf_models,
     icefall_models,
     jasper_models,
@@ -66,6 +67,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "nemo, of transformers": lambda folder: parakeet_models.save(
         folder, "parakeet_tdt", parakeet_models.random_model("parakeet_tdt")
     ),
+    "funasr": funasr_models.write_sense_voice,
     "whisper": lambda folder: whisper_models.write_openai(folder, whisper_models.random_model())[0].parent,
     "sherpa-onnx": sherpa,
 }

@@ -1,4 +1,7 @@
-"""Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once."""
+"""Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once.
+
+Both may be one graph, of role `encoder`, as ready-made models have it.
+"""
 
 from collections.abc import Collection
 from typing import ClassVar
@@ -10,7 +13,7 @@ from tritone.kinds.speech import SpeechKind
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs, Stage
 from tritone.pipelines.searching.base import HasOutputs, SearchSettings
-from tritone.pipelines.searching.paraformer import OUTPUTS, ParaformerSearching
+from tritone.pipelines.searching.paraformer import ParaformerSearching, encoder_outputs
 from tritone.runtime.graph import TensorSpec
 
 
@@ -25,11 +28,11 @@ class ParaformerKind(SpeechKind):
     stages: ClassVar[tuple[Stage, ...]] = ()  # a stage hands on frames alone
 
     def frame_outputs(self, manifest: Manifest) -> Specs:
-        return {
-            "encoder_out": TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim)),
-            "token_sums": TensorSpec(FLOAT32, (None, None)),
-            "num_tokens": TensorSpec(INT64, (None,)),
-        }
+        if any(artifact.role == "decoder" for artifact in manifest.artifacts):
+            decoded = {"encoder_out": TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))}
+        else:
+            decoded = {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        return decoded | {"token_sums": TensorSpec(FLOAT32, (None, None)), "num_tokens": TensorSpec(INT64, (None,))}
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         if role != "decoder":
@@ -44,7 +47,7 @@ class ParaformerKind(SpeechKind):
         return ParaformerSearching(bundle, settings, placement=placement)
 
     def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
-        return OUTPUTS
+        return encoder_outputs(decoded="encoder_out" not in available)
 
 
 PARAFORMER = ParaformerKind()

@@ -215,7 +215,7 @@ def test_files_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None
     ):
         with pytest.raises(ExportError, match=said):
             export_funasr(folder=written(name, content), output=tmp_path / "b")
-    (copy := tmp_path / "am.mvn").joinpath("other.bpe.model").write_bytes(b"")
+    (copy := tmp_path / "model.pt").joinpath("other.bpe.model").write_bytes(b"")
     with pytest.raises(ExportError, match=r"should have one file \*\.bpe\.model"):
         export_funasr(folder=copy, output=tmp_path / "b")
     with pytest.raises(ExportError, match="leave them out"):

@@ -25,6 +25,8 @@ TRAINING = (
     *("criterion_att.*", "ctc.ctc_loss.*", "specaug.*"),
     "decoder.embed.*",  # of tokens that training looks at
     *("predictor.upsample_cnn.*", "predictor.blstm.*", "predictor.cif_output2.*"),  # of times alone
+    *("bias_encoder.*", "bias_embed.*", "lstm_proj.*", "seaco_decoder.*", "hotword_output_layer.*"),  # of hotwords
+    "criterion_seaco.*",
 )
 VECTOR = r"[^\[<]*\[([^\]]*)\]"  # numbers in brackets, behind the sizes of a part and what it learns at
 

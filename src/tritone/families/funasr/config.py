@@ -14,8 +14,13 @@ from tritone.errors import ExportError
 from tritone.families.export.settings import Section
 
 SENSE_VOICE = "SenseVoiceSmall"
-PARAFORMERS: Mapping[str, str] = {"Paraformer": "CifPredictorV2", "BiCifParaformer": "CifPredictorV3"}
-"""Classes of models with a decoder, and of their predictors."""
+SEACO = "SeacoParaformer"
+PARAFORMERS: Mapping[str, tuple[str, ...]] = {
+    "Paraformer": ("CifPredictorV2",),
+    "BiCifParaformer": ("CifPredictorV3",),
+    SEACO: ("CifPredictorV3", "CifPredictorV2"),
+}
+"""Classes of models with a decoder, and of the predictors that they may have."""
 
 MODELS: Mapping[str, str] = {SENSE_VOICE: "SenseVoiceEncoderSmall", **dict.fromkeys(PARAFORMERS, "SANMEncoder")}
 """Classes of models, and of their encoders."""
@@ -29,6 +34,9 @@ WINDOWS = ("hamming", "hanning", "povey", "rectangular", "blackman")
 TRAINING = (
     *("dataset", "dataset_conf", "train_conf", "optim", "optim_conf", "scheduler", "scheduler_conf", "normalize"),
     *("specaug", "specaug_conf", "init_param", "ignore_init_mismatch", "ctc_conf", "normalize_conf", "disable_update"),
+    # what training on one's own data writes beside these
+    *("seed", "device", "output_dir", "log_level", "train_data_set_list", "valid_data_set_list", "model_path"),
+    *("model_revision", "is_training", "hub", "trust_remote_code", "remote_code", "ncpu", "ngpu", "disable_pbar"),
 )
 OF_MODEL = (
     "model",
@@ -53,6 +61,11 @@ OF_DECODER = (
 OF_PREDICTOR = (
     *("idim", "l_order", "r_order", "threshold", "dropout", "smooth_factor", "noise_threshold", "tail_threshold"),
     "tail_mask",
+)
+OF_HOTWORDS = ("seaco_decoder", "seaco_decoder_conf")
+OF_HOTWORDS_CONF = (
+    *("inner_dim", "bias_encoder_type", "bias_encoder_bid", "bias_encoder_dropout_rate", "seaco_lsm_weight"),
+    *("seaco_length_normalized_loss", "seaco_length_normal", "train_decoder", "seaco_weight", "NO_BIAS"),
 )
 OF_TIMES = ("upsample_times", "upsample_type", "use_cif1_cnn", "smooth_factor2", "noise_threshold2")  # of another head
 OF_ENCODER = (
@@ -162,20 +175,21 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     if name not in MODELS:
         raise ExportError(f"config.model is {name[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}")
     decodes = name in PARAFORMERS
-    root = Section("config", content, (*OF_MODEL, *TRAINING, *(OF_DECODER_MODEL if decodes else ())))
+    hotwords, hotwords_conf = (OF_HOTWORDS, OF_HOTWORDS_CONF) if name == SEACO else ((), ())
+    root = Section("config", content, (*OF_MODEL, *TRAINING, *(OF_DECODER_MODEL if decodes else ()), *hotwords))
     if root.get("normalize", None) is not None:
         raise ExportError("config.normalize is set; models with statistics in am.mvn alone are supported")
     root.choice("encoder", [MODELS[name]])
     root.choice("frontend", ["WavFrontend", "wav_frontend"])
     front_end = _front_end(root.section("frontend_conf", OF_FRONT_END))
-    ids = root.part("model_conf", OF_MODEL_CONF)
+    ids = root.part("model_conf", (*OF_MODEL_CONF, *hotwords_conf))
     encoder = _encoder(root.section("encoder_conf", OF_ENCODER), front_end, 1e-12 if decodes else 1e-5)
     if decodes and encoder.after_blocks:
         raise ExportError("config.encoder_conf: tp_blocks is of SenseVoice alone")
     if decodes:
         root.choice("decoder", ["ParaformerSANMDecoder"])
-        root.choice("predictor", [PARAFORMERS[name]])
-    more = OF_TIMES if name == "BiCifParaformer" else ()
+        root.choice("predictor", PARAFORMERS[name])
+    more = OF_TIMES if root.get("predictor", None) == "CifPredictorV3" else ()
     return ModelConfig(
         model=name,
         front_end=front_end,

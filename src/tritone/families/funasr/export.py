@@ -6,6 +6,7 @@ config.yaml, model.pt, am.mvn, *.bpe.model | tokens.json
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tritone.audio import Waveform
@@ -29,7 +30,7 @@ from tritone.families.funasr.checkpoint import (
     read_statistics,
     read_tokens,
 )
-from tritone.families.funasr.config import PARAFORMERS, SENSE_VOICE_TAGS, ModelConfig, parse_config
+from tritone.families.funasr.config import PARAFORMERS, SEACO, SENSE_VOICE_TAGS, ModelConfig, parse_config
 from tritone.families.funasr.drift import token_drift
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoiceGraph
@@ -69,7 +70,7 @@ class FunasrModel(ExportedModel):
         """Read the folder of the options, whose config says `settings`."""
         self.options, self.settings = options, settings
         self.sample_rate = settings.front_end.sample_rate
-        self.sources = {name: options.folder / name for name in (CONFIG, WEIGHTS, STATISTICS)}
+        self.sources: dict[str, Path] = {name: options.folder / name for name in (CONFIG, WEIGHTS, STATISTICS)}
         self.front_end = StackedFbank(
             settings.front_end, *read_statistics(self.sources[STATISTICS], settings.front_end.size)
         )
@@ -132,6 +133,8 @@ class ParaformerModel(FunasrModel):
         self.network = Paraformer.of(settings, read_state(weights), len(self.tokens), str(weights))
         if settings.model != "Paraformer":
             self.notes = ("times of tokens are those of the predictor that counts them, as of a plain Paraformer",)
+        if settings.model == SEACO:
+            self.notes += ("its part for hotwords is left out: texts are those that it writes without hotwords",)
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
         network = in_precision(self.network, precision, explicit=explicit)

@@ -59,7 +59,7 @@ class SanmAttention(Memory):
     def forward(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
         """Attend; `hidden` (batch, 1, 1, frames) is added to scores, `valid` see `memory`."""
         query, key, value = self.linear_q_k_v(x).chunk(3, dim=-1)
-        mixed = attend(self._split(query), self._split(key), self._split(value), hidden, self)
+        mixed = attend((self._split(query), self._split(key), self._split(value)), hidden, self)
         return self.linear_out(mixed) + self.memory(value, valid)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -74,8 +74,9 @@ class Attending(Protocol):
     size: int
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, form: Attending) -> Tensor:
-    """Scaled dot-product attention of heads (batch, heads, frames, size), in the form of a module."""
+def attend(heads: tuple[Tensor, Tensor, Tensor], hidden: Tensor, form: Attending) -> Tensor:
+    """Scaled dot-product attention of query, key and value (batch, heads, frames, size), in the form of a module."""
+    query, key, value = heads
     if form.fused:
         return F.scaled_dot_product_attention(query, key, value, hidden).transpose(1, 2).flatten(2)
     scores = (query * form.size**-0.5) @ key.transpose(-2, -1) + hidden

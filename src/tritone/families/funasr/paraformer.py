@@ -86,8 +86,11 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
         """Attend from x (batch, tokens, width); `hidden` (batch, 1, 1, frames) is added to scores."""
         key, value = self.linear_k_v(memory).chunk(2, dim=-1)
-        split = (each.unflatten(-1, (self.heads, self.size)).transpose(1, 2) for each in (self.linear_q(x), key, value))
-        return self.linear_out(attend(*split, hidden, self))
+        heads = (self._split(self.linear_q(x)), self._split(key), self._split(value))
+        return self.linear_out(attend(heads, hidden, self))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
 
 
 class NormedFeedForward(nn.Module):

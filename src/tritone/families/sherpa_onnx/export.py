@@ -18,7 +18,7 @@ from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
-from tritone.families.sherpa_onnx.funasr import SENSE_VOICE, SenseVoiceImporter
+from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
@@ -94,7 +94,7 @@ def export_sherpa_onnx(
         bundle = writer.commit(
             Manifest(
                 name=name or output.resolve().name,
-                kind=files.kind,
+                kind=made.kind or files.kind,
                 sample_rate=SAMPLE_RATE,
                 features=made.features,
                 encoder=made.encoder(round(tail_padding_ms * SAMPLE_RATE / 1000)),
@@ -125,7 +125,6 @@ def _importer(files: ModelFiles) -> type[Importer]:
     first = next(iter(files.graphs.values()))
     if files.kind == "ctc":
         metadata = read_metadata(first["model"])
-        if metadata.get("model_type") == SENSE_VOICE:
-            return SenseVoiceImporter
-        return NemoCtcImporter if is_nemo(metadata) else CtcImporter
+        usual = NemoCtcImporter if is_nemo(metadata) else CtcImporter
+        return FUNASR.get(str(metadata.get("model_type")), usual)
     return NemoTransducerImporter if is_nemo(read_metadata(first["encoder"])) else TransducerImporter

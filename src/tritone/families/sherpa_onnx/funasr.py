@@ -1,9 +1,10 @@
-"""FunASR's models in sherpa-onnx's folders: SenseVoice.
+"""FunASR's models in sherpa-onnx's folders: SenseVoice and Paraformer.
 
     model.onnx, tokens.txt  ->  a graph of role encoder
 
 The graphs take rows of features side by side, scaled by statistics that the metadata has with the size of these rows.
-Facts: sherpa-onnx, csrc/offline-sense-voice-model.cc, offline-recognizer-sense-voice-impl.h, scripts/sense-voice.
+Facts: sherpa-onnx, csrc/offline-sense-voice-model.cc, offline-recognizer-sense-voice-impl.h and
+offline-paraformer-model.cc, scripts/sense-voice and scripts/paraformer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, Importer
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.runtime import Graph
 
-SENSE_VOICE = "sense_voice_ctc"
+SENSE_VOICE, PARAFORMER = "sense_voice_ctc", "paraformer"
 NUM_TAGS = len(SENSE_VOICE_TAGS)
 MAX_NUMBERS = 65536  # of a vector of statistics
 MAX_WIDTH = 64
@@ -112,9 +113,9 @@ class SenseVoiceImporter(Importer):
 
     output = "log_probs"
     main = "model"
-    languages: dict[str, int]
-    forms: tuple[int, int]
-    step: int
+    languages: Mapping[str, int] = {}  # each has its own
+    forms = (0, 0)
+    step = 0
 
     def add(self, precision: Precision) -> None:
         path = self.files.graphs[precision]["model"]
@@ -151,15 +152,21 @@ class SenseVoiceImporter(Importer):
             min_samples=least_samples(self.features, 1),
             tail_samples=tail_samples,
             equal_lengths=any(leak.depends_on_padding for leak in self.leaks.values()),
-            languages=self.languages,
+            languages=dict(self.languages),
             language="auto",
             text_forms=self.forms,
             tags=SENSE_VOICE_TAGS,
         )
 
     def vocabulary(self) -> Vocabulary:
-        starts: dict[str, Any] = {name: self._find((token,)) for name, token in (("sos_id", "<s>"), ("eos_id", "</s>"))}
-        return Vocabulary(size=len(self.tokens), units="bpe", blank_id=0, has_marks=True, **starts)
+        return Vocabulary(
+            size=len(self.tokens),
+            units="bpe",
+            blank_id=0,
+            sos_id=self._find(("<s>",)),
+            eos_id=self._find(("</s>",)),
+            has_marks=True,
+        )
 
     def _composed(self, source: Source, rows: Rows) -> onnx.ModelProto:
         b = Builder()
@@ -241,3 +248,152 @@ def _encoded(
     feed = {"waveform": block, "num_samples": np.array([*map(len, waveforms)]), "language": language, "use_itn": form}
     found = run(graph, source, feed, ["log_probs", "num_frames", "tags"])
     return [(row[:count], tags) for row, count, tags in zip(*found, strict=True)]
+
+
+class ParaformerImporter(Importer):
+    """A Paraformer, predictor and decoder in one graph, which gives scores of tokens and how many there are.
+
+    Where tokens are it does not say. The weights of frames, of which it counts them, are the result of the only sigmoid
+    in it: that is made an output, and what it counts to is compared with the graph's own numbers.
+    """
+
+    output = "log_probs"
+    main = "model"
+    kind = PARAFORMER
+    step = 0
+
+    def add(self, precision: Precision) -> None:
+        path = self.files.graphs[precision]["model"]
+        self.progress(f"reading {path.name}")
+        source = read_source(path)
+        check_types(source, (TensorProto.FLOAT, None), outputs=2)
+        if len(source.inputs[0].shape) != 3 or source.inputs[0].shape[0] is not None:
+            raise ExportError(f"{path} takes {source.inputs[0]}; features should come for any number of utterances")
+        rows, self.model_type = Rows(source), PARAFORMER
+        size = source.integer("vocab_size")
+        if self.artifacts and (rows.step, size) != (self.step, len(self.tokens)):
+            raise ExportError(f"{path} has other sizes than the files of another precision")
+        self.features, self.step = rows.features, rows.step
+        self.set_tokens(size, source)
+        name = self._write("encoder", self._composed(source, rows), precision, path)
+        self.progress(f"checking {name}")
+        self._check(opened(self.writer.folder / name), opened(path), source, rows, name, precision)
+
+    def encoder(self, tail_samples: int) -> Encoder:
+        return Encoder(
+            subsampling_rate=self.step,
+            output_dim=len(self.tokens),
+            min_samples=least_samples(self.features, 1),
+            tail_samples=tail_samples,
+            equal_lengths=any(leak.depends_on_padding for leak in self.leaks.values()),
+        )
+
+    def vocabulary(self) -> Vocabulary:
+        blank = self._find(("<blank>", "<blk>"))
+        if blank is None:
+            raise ExportError(f"{self.files.tokens} has no <blank>, which a Paraformer's tokens begin with")
+        return Vocabulary(
+            size=len(self.tokens),
+            units="continued",
+            blank_id=blank,
+            unk_id=self._find(("<unk>",)),
+            sos_id=self._find(("<s>",)),
+            eos_id=self._find(("</s>",)),
+        )
+
+    def _composed(self, source: Source, rows: Rows) -> onnx.ModelProto:
+        b = Builder()
+        x, counts = rows.nodes(b)
+        b.op("Identity", x, output=EMBEDDED + source.inputs[0].name)
+        lengths = b.op("Max", counts, b.constant(1))
+        b.op("Cast", lengths, output=EMBEDDED + source.inputs[1].name, to=source.inputs[1].dtype)
+        b.embed(source.model)
+        b.op("LogSoftmax", EMBEDDED + source.outputs[0].name, output="log_probs", axis=-1)
+        weights = b.op("Reshape", EMBEDDED + _weights(source), b.op("Slice", *self._shape(b, x)))
+        frames = b.op("Reshape", b.slice(b.op("Shape", x), 1, 2, axis=0), b.constant(np.zeros(0)))
+        places = b.op("Reshape", b.op("Range", b.constant(0), frames, b.constant(1)), b.constant([1, -1]))
+        inside = b.op("Less", places, b.op("Reshape", counts, b.constant([-1, 1])))
+        heard = b.op("Cast", b.op("Where", inside, weights, b.real(0)), to=TensorProto.DOUBLE)
+        b.op("Cast", b.op("CumSum", heard, b.constant(1)), output="token_sums", to=TensorProto.FLOAT)
+        number = b.op("Reshape", b.op("Cast", EMBEDDED + source.outputs[1].name, to=INT64), b.constant([-1]))
+        b.op("Where", b.op("Less", b.constant(0), counts), number, b.constant(0), output="num_tokens")
+        b.op("Identity", counts, output="num_frames")
+        row: Spec = (INT64, ["batch"])
+        inputs: Mapping[str, Spec] = {"waveform": (FLOAT, ["batch", "samples"]), "num_samples": row}
+        outputs: Mapping[str, Spec] = {
+            "log_probs": (FLOAT, ["batch", "tokens", len(self.tokens)]),
+            "num_frames": row,
+            "token_sums": (FLOAT, ["batch", "frames"]),
+            "num_tokens": row,
+        }
+        return b.model(inputs, outputs, METADATA)
+
+    def _shape(self, b: Builder, x: str) -> tuple[str, ...]:
+        """The first two axes of a tensor, as inputs of `Slice`."""
+        return (b.op("Shape", x), b.constant([0]), b.constant([2]), b.constant([0]), b.constant([1]))
+
+    def _check(self, ours: Graph, theirs: Graph, source: Source, rows: Rows, name: str, precision: Precision) -> None:
+        """Compare our graph with the folder's on single utterances, and in batches with itself."""
+        waveforms = [signal(length, SAMPLE_RATE, seed) for seed, length in enumerate(LENGTHS)]
+        alone = [_written(ours, source, [each])[0] for each in waveforms]
+        worst = 0.0
+        for waveform, (found, sums) in zip(waveforms, alone, strict=True):
+            x = rows.of(waveform)[None]
+            feed = {
+                tensor.name: value.astype(theirs.inputs[tensor.name].dtype)
+                for tensor, value in zip(source.inputs, (x, np.array([x.shape[1]])), strict=True)
+            }
+            scores, number = run(theirs, source, feed, [tensor.name for tensor in source.outputs[:2]])
+            if scores.ndim != 3 or scores.shape[2] != len(self.tokens):
+                raise ExportError(
+                    f"{source.path} gives {scores.shape}; by its vocab_size it has {len(self.tokens)} tokens"
+                )
+            wanted = scores[0] - np.logaddexp.reduce(scores[0].astype(np.float64), axis=-1, keepdims=True)
+            expected = wanted[: int(number.reshape(-1)[0])].astype(np.float32)
+            if precision == "fp32":
+                worst = max(worst, largest_difference(found, expected, name) / size_of(expected))
+            if not len(expected) - 1 <= float(sums[-1]) + FLOAT_NOISE <= len(expected) + 1 + FLOAT_NOISE:
+                raise ExportError(
+                    f"{source.path} counts {len(expected)} tokens, but the weights of its frames sum up to "
+                    f"{sums[-1]:.3f}: where tokens are cannot be seen in this graph"
+                )
+        if precision == "fp32":
+            self.differences[name] = worst
+            if worst > MAX_DIFFERENCE:
+                raise ExportError(
+                    f"{name} differs from {source.path} by {worst:.2g} of the size of its results, the limit is "
+                    f"{MAX_DIFFERENCE:g}. Please report this with the version of onnx."
+                )
+        size = size_of(np.concatenate([found for found, _ in alone]))
+        together = _written(ours, source, waveforms)
+        self.leaks[name] = Leak(max(map(_moved, alone, together)) / size, 0.0)
+
+
+def _weights(source: Source) -> str:
+    """The output of the only sigmoid of a graph."""
+    found = [node.output[0] for node in source.model.graph.node if node.op_type == "Sigmoid"]
+    if len(found) != 1:
+        raise ExportError(
+            f"{source.path} has {len(found)} sigmoids; the weights of its frames, which say where tokens are, cannot "
+            "be told apart. Export FunASR's own folder: tritone export funasr"
+        )
+    return found[0]
+
+
+def _moved(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> float:
+    """How far log-probabilities of tokens are apart; without bounds where there are others."""
+    return float(np.abs(one[0] - other[0]).max(initial=0)) if one[0].shape == other[0].shape else np.inf
+
+
+def _written(graph: Graph, source: Source, waveforms: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
+    """Log-probabilities of tokens and sums of weights of each row of one call of a graph of ours."""
+    block = np.zeros((len(waveforms), max(map(len, waveforms))), np.float32)
+    for row, waveform in zip(block, waveforms, strict=True):
+        row[: len(waveform)] = waveform
+    feed = {"waveform": block, "num_samples": np.array([*map(len, waveforms)])}
+    found = run(graph, source, feed, ["log_probs", "num_tokens", "token_sums", "num_frames"])
+    return [(row[:count], sums[:frames]) for row, count, sums, frames in zip(*found, strict=True)]
+
+
+IMPORTERS: Mapping[str, type[Importer]] = {SENSE_VOICE: SenseVoiceImporter, PARAFORMER: ParaformerImporter}
+"""By the model type in the metadata."""

@@ -65,6 +65,7 @@ class Importer:
 
     output: str
     main: Literal["encoder", "model"]
+    kind: str | None = None  # of the bundle, where it is not that of the folder's files
 
     def __init__(self, files: ModelFiles, writer: BundleWriter, progress: Callable[[str], None]) -> None:
         self.files, self.writer, self.progress = files, writer, progress
