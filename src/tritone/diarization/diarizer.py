@@ -165,7 +165,7 @@ class Diarizer:
             if speech is not None:
                 raise ValueError("a segmentation network finds speech itself; leave speech out")
             return self._diarize_segmented(
-                self._segmenter, self._blocks(source, sample_rate), recording or source_of(source, 0)
+                self._segmenter, blocks_of(source, sample_rate, self.sample_rate), recording or source_of(source, 0)
             )
         listener = self._listener() if speech is None else GivenSpeechStream(speech, self.sample_rate)
         name = recording or source_of(source, 0)
