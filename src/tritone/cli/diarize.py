@@ -240,7 +240,7 @@ def _open(
 
 def _segmenter(opened: OpenModel, name: str) -> "Segmenter":
     """The segmentation network that is named, opened."""
-    from tritone.loading import load_as
+    from tritone import load_as
     from tritone.pipelines.segmenter import Segmenter
 
     try:

@@ -44,6 +44,7 @@ from tritone.formats.rttm import Turn
 EMBEDDED_TOGETHER = 64  # windows
 SEGMENTED_TOGETHER = 8  # windows of a segmentation network
 STEP_S = 4.0  # audio that a detector gets at a time
+LIVE_S = 0.2  # of audio, after which the speaker of a segment that goes on is looked for again
 NO_SAMPLES: Waveform = np.zeros(0, np.float32)
 
 Embed = Callable[[Sequence[Waveform]], Floats]
@@ -164,7 +165,7 @@ class Diarizer:
             if speech is not None:
                 raise ValueError("a segmentation network finds speech itself; leave speech out")
             return self._diarize_segmented(
-                self._segmenter, self._blocks(source, sample_rate), recording or source_of(source, 0)
+                self._segmenter, blocks_of(source, sample_rate, self.sample_rate), recording or source_of(source, 0)
             )
         listener = self._listener() if speech is None else GivenSpeechStream(speech, self.sample_rate)
         name = recording or source_of(source, 0)
@@ -391,6 +392,17 @@ class SpeakerStream:
             enrolled_cosine=diarizer._enrolled_cosine,
         )
         self._last = ""
+        self._known: dict[tuple[float, float], Floats | None] = {}  # of the segment under way, by start and end
+        self._looked_s = -LIVE_S
+        self._under_way: list[Turn] = []
+
+    @property
+    def under_way(self) -> list[Turn]:
+        """Who seems to speak in the segment that goes on, up to at most 0.2 s ago.
+
+        Labels may change until the segment has ended; "" where too little was heard. None outside of speech.
+        """
+        return self._under_way
 
     def __enter__(self) -> "SpeakerStream":
         return self
@@ -400,10 +412,19 @@ class SpeakerStream:
 
     def accept(self, samples: Waveform) -> list[Turn]:
         """Take the next samples (samples,) float32 and return the turns of segments that ended with them."""
-        return self._turns(self._cutter.accept(samples, self._listener.accept(samples)))
+        speech = self._listener.accept(samples)
+        turns = self._turns(self._cutter.accept(samples, speech))
+        since_s = speech.speaking_since_s
+        if since_s is None:
+            self._known, self._under_way = {}, []
+        elif turns or speech.audio_s - self._looked_s >= LIVE_S:
+            self._looked_s, windows = speech.audio_s, self._cutter.under_way(since_s)
+            self._under_way = self._labelled(windows, self.speakers.copied(), self._last)[0]
+        return turns
 
     def finish(self) -> list[Turn]:
         """End the stream and return its last turns."""
+        self._under_way = []
         return self._turns(self._cutter.accept(NO_SAMPLES, self._listener.finish()))
 
     def close(self) -> None:
@@ -411,9 +432,21 @@ class SpeakerStream:
         self._listener.close()
 
     def _turns(self, windows: Sequence[Window]) -> list[Turn]:
+        turns, self._last = self._labelled(windows, self.speakers, self._last)
+        if windows:  # those of a segment that ended
+            self._known = {}
+        return turns
+
+    def _labelled(self, windows: Sequence[Window], speakers: OnlineSpeakers, last: str) -> tuple[list[Turn], str]:
+        """The turns of windows, and the last label; `last`: the one before."""
+        new = [each for each in windows if (each.start_s, each.end_s) not in self._known]
+        self._known |= {
+            (each.start_s, each.end_s): vector for each, vector in zip(new, self._diarizer._vectors(new), strict=True)
+        }
         labels = []
-        for window, vector in zip(windows, self._diarizer._vectors(windows), strict=True):
+        for window in windows:
+            vector = self._known[window.start_s, window.end_s]
             if vector is not None:
-                self._last = self.speakers.add(vector, whole=window.end_s - window.start_s >= self._least_s)
-            labels.append(self._last)
-        return [Turn(self._recording, *span) for span in turns_of(windows, labels)]
+                last = speakers.add(vector, whole=window.end_s - window.start_s >= self._least_s)
+            labels.append(last)
+        return [Turn(self._recording, *span) for span in turns_of(windows, labels)], last
