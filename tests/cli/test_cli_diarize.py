@@ -196,10 +196,12 @@ class Known:
             yield TranscriptResult(index=index, source=path, value=Transcript("anna ben anna", words=words))
 
 
+@pytest.mark.parametrize("segmentation", [None, "segmentation"])
 def test_words_of_transcripts_get_speakers_whatever_transcribes(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], segmentation: str | None
 ) -> None:
-    options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"))
+    network = None if segmentation is None else str(folder / segmentation)
+    options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"), segmentation=network)
     with options.added_to(Known(), Where(model="unused")) as system:
         assert system.describe()["speakers_model"] == "speaker"
         results = list(system.run([str(folder / "meeting.wav"), str(folder / "missing.wav"), "s3://bucket/a.wav"]))

@@ -53,7 +53,7 @@ def _graph() -> onnx.ModelProto:
     ]
     constants = [
         numpy_helper.from_array(np.array([1]), "axis1"),
-        numpy_helper.from_array(np.int64(0), "zero"),
+        numpy_helper.from_array(np.array(0), "zero"),
         numpy_helper.from_array(weights, "weights"),
         numpy_helper.from_array(bias, "bias"),
     ]

@@ -12,7 +12,7 @@ import typer
 from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, network_of, with_store
+from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, network_of, segmenter_of, with_store
 from tritone.cli.shared.turn_errors import (
     CollarS,
     Reference,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tritone.activity import SpeechSegment
     from tritone.diarization import Diarization, Diarizer, Errors, NetworkDiarizer
     from tritone.diarization.diarizer import Listener
-    from tritone.diarization.segmented import Segmenter
 
 TurnFormat = Literal["text", "json", "rttm", "textgrid", "audacity"]
 LINES = ("text", "rttm", "audacity")  # formats of a line for each turn, which can be written as they end
@@ -231,29 +230,11 @@ def _open(
         opened.embed,
         sample_rate=opened.sample_rate,
         listen=_listener(stack, opened, vad),
-        segmenter=None if segmentation is None else _segmenter(opened, segmentation),
+        segmenter=None if segmentation is None else segmenter_of(opened, segmentation),
         options=options,
         enrolled=enrolled,
         enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
     )
-
-
-def _segmenter(opened: OpenModel, name: str) -> "Segmenter":
-    """The segmentation network that is named, opened."""
-    from tritone import load_as
-    from tritone.pipelines.segmenter import Segmenter
-
-    try:
-        segmenter = load_as(Segmenter, name)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if segmenter.sample_rate != opened.sample_rate:
-        raise typer.BadParameter(
-            f"the segmentation network {name} is for {segmenter.sample_rate} Hz, the speaker model for "
-            f"{opened.sample_rate} Hz; take models of one rate"
-        )
-    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
-    return segmenter
 
 
 def _listener(stack: ExitStack, opened: OpenModel, vad: str | None) -> "Callable[[], Listener] | None":

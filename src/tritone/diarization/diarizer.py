@@ -140,6 +140,11 @@ class Diarizer:
         self._embed, self._listen, self._segmenter = embed, listen, segmenter
         self._enrolled, self._enrolled_cosine = dict(enrolled or {}), enrolled_cosine
 
+    @property
+    def needs_speech(self) -> bool:
+        """Whether it must be told where there is speech, or listen; a segmentation network finds it itself."""
+        return self._segmenter is None
+
     def diarize(
         self,
         source: AudioInput | bytes,

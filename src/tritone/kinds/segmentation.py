@@ -29,14 +29,14 @@ class SegmentationKind(Kind):
         for part in (*SPEECH_PARTS, "tensors"):
             if part != self.name and getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part.replace('tensors', 'generic')}`"
-        part = manifest.segmentation
-        if part is None:
+        windows = manifest.segmentation
+        if windows is None:
             return f"kind is {self.name!r}, which has the part `segmentation`"
         if manifest.encoder.tail_samples:
             return f"kind is {self.name!r}, whose windows are all of one length; it has no `tail_samples`"
-        if part.window_samples < manifest.encoder.min_samples or part.at_once > part.speakers:
+        if windows.window_samples < manifest.encoder.min_samples or windows.at_once > windows.speakers:
             return "windows are shorter than a frame needs, or more speakers talk at once than there are"
-        if (sets := len(speaker_sets(part.speakers, part.at_once))) != manifest.encoder.output_dim:
+        if (sets := len(speaker_sets(windows.speakers, windows.at_once))) != manifest.encoder.output_dim:
             return f"`encoder.output_dim` is {manifest.encoder.output_dim}, the sets of speakers are {sets}"
         return None
 

@@ -5,6 +5,7 @@ windows (samples,) float32 or int16, up to the network's own length  ->  activit
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,7 @@ class SegmentationPipeline:
         if len(waveform) == self.window_samples:
             return waveform
         # All windows are of one length: the network hears the silence behind one that is shorter.
-        padded: Samples = np.pad(waveform, (0, self.window_samples - len(waveform)))
+        padded: Any = np.pad(waveform, (0, self.window_samples - len(waveform)))
         return padded
 
     def _segment(self, windows: Sequence[Samples]) -> list[Array | TritoneError]:

@@ -83,11 +83,11 @@ def test_log_probabilities_are_upstreams_whatever_follows_in_a_row(bundle: Bundl
     noisy = np.full_like(windows, 0.5)
     noisy[:, :20000] = windows[:, :20000]
     silenced = np.where(np.arange(windows.shape[1]) < 20000, windows, 0)
-    both = [
+    heard, silent = [
         graph({"waveform": each, "num_samples": np.full(len(windows), size)}, ["log_probs"])[0]
         for each, size in ((noisy, 20000), (silenced, windows.shape[1]))
     ]
-    np.testing.assert_allclose(*both, atol=1e-3)
+    np.testing.assert_allclose(heard, silent, atol=1e-3)
 
 
 def test_sets_of_speakers_are_upstreams_for_each_window_in_any_company(bundle: Bundle) -> None:

@@ -7,7 +7,9 @@ segmentations are made anew from numbers in each test: the file holds upstream's
 """
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,16 +105,15 @@ def similarities() -> Array:
 
 def _network() -> Any:
     import torch
-    from pyannote.audio.core.task import Problem, Resolution, Specifications
-    from pyannote.audio.models.segmentation import PyanNet
 
-    network = PyanNet(
+    task = import_module("pyannote.audio.core.task")
+    network = import_module("pyannote.audio.models.segmentation").PyanNet(
         lstm={"hidden_size": SIZES["hidden"], "num_layers": SIZES["layers"], "bidirectional": True},
         linear={"hidden_size": SIZES["linear"], "num_layers": 2},
     )
-    network.specifications = Specifications(
-        problem=Problem.MONO_LABEL_CLASSIFICATION,
-        resolution=Resolution.FRAME,
+    network.specifications = task.Specifications(
+        problem=task.Problem.MONO_LABEL_CLASSIFICATION,
+        resolution=task.Resolution.FRAME,
         duration=WINDOW_S,
         classes=[f"speaker#{number}" for number in range(SPEAKERS)],
         powerset_max_classes=AT_ONCE,
@@ -127,21 +128,17 @@ def _network() -> Any:
 
 
 def _diarization() -> dict[str, Array]:
-    from types import SimpleNamespace
-
-    from pyannote.audio.pipelines import SpeakerDiarization
-    from pyannote.audio.pipelines.clustering import BaseClustering
-    from pyannote.core import SlidingWindow, SlidingWindowFeature
-
+    core, upstream = import_module("pyannote.core"), import_module("pyannote.audio.pipelines").SpeakerDiarization
+    clustering = import_module("pyannote.audio.pipelines.clustering").BaseClustering
     given = segmentations()
-    frames = SlidingWindow(start=0, duration=FIELD_S, step=FRAME_S)
-    chunks = SlidingWindow(start=0, duration=10, step=1)
-    count = SpeakerDiarization.speaker_count(SlidingWindowFeature(given, chunks), frames, warm_up=(0.0, 0.0))
-    clusters = BaseClustering.constrained_argmax(SimpleNamespace(), similarities())
+    frames = core.SlidingWindow(start=0, duration=FIELD_S, step=FRAME_S)
+    chunks = core.SlidingWindow(start=0, duration=10, step=1)
+    count = upstream.speaker_count(core.SlidingWindowFeature(given, chunks), frames, warm_up=(0.0, 0.0))
+    clusters = clustering.constrained_argmax(SimpleNamespace(), similarities())
     clusters[given.sum(axis=1) == 0] = -2
-    pipeline = SimpleNamespace(to_diarization=SpeakerDiarization.to_diarization)
-    discrete = SpeakerDiarization.reconstruct(pipeline, SlidingWindowFeature(given.copy(), chunks), clusters, count)
-    turns = SpeakerDiarization.to_annotation(discrete, min_duration_off=0.1)
+    pipeline = SimpleNamespace(to_diarization=upstream.to_diarization)
+    discrete = upstream.reconstruct(pipeline, core.SlidingWindowFeature(given.copy(), chunks), clusters, count)
+    turns = upstream.to_annotation(discrete, min_duration_off=0.1)
     spans = [(segment.start, segment.end, label) for segment, _, label in turns.itertracks(yield_label=True)]
     return {
         "count": count.data[:, 0].astype(np.uint8),
@@ -153,9 +150,9 @@ def _diarization() -> dict[str, Array]:
 
 if __name__ == "__main__":
     import torch
-    from pyannote.audio.utils.powerset import Powerset
 
+    powerset = import_module("pyannote.audio.utils.powerset").Powerset(SPEAKERS, AT_ONCE)
     with torch.inference_mode():
         log_probs = _network()(torch.from_numpy(waveforms())[:, None])
-        local = Powerset(SPEAKERS, AT_ONCE)(log_probs).numpy().astype(bool)
+        local = powerset(log_probs).numpy().astype(bool)
     np.savez_compressed(PATH, log_probs=log_probs.numpy(), local=local, **_diarization())

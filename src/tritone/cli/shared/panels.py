@@ -66,9 +66,10 @@ PANELS = {
         "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
     "Normalisation": ("--case", "--punctuation", "--units", "--unicode", "--tags", "--spelling", "--count-spaces"),
-    "Long recordings": ("--vad", "--speech", "--segmentation"),
+    "Long recordings": ("--vad", "--speech"),
     "Speakers": (
-        "--speakers", "--speaker-model", "--num-speakers", "--min-speakers", "--max-speakers", "--method",
+        "--speakers", "--speaker-model", "--segmentation", "--num-speakers", "--min-speakers",
+        "--max-speakers", "--method",
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",
         "--embed-window-s", "--embed-shift-s",
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritone.audio.files import Selection, is_pipe
-from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, network_of, with_store
+from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, network_of, segmenter_of, with_store
 from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
@@ -36,6 +36,14 @@ class SpeakerLabels:
             metavar="MODEL",
             help=f"With --speakers: a model for voices, as --model is ({DEFAULT_BUNDLE} if not given), or with --url a "
             "served model for embeddings; or one that tells speakers apart itself, which --streaming needs.",
+        ),
+    ] = None
+    segmentation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="With --speakers: a segmentation network (`tritone export pyannote`), which runs here and finds who "
+            "talk at once.",
         ),
     ] = None
     num_speakers: Annotated[
@@ -79,6 +87,7 @@ class SpeakerLabels:
             diarizer = Diarizer(
                 opened.embed,
                 sample_rate=opened.sample_rate,
+                segmenter=None if self.segmentation is None else segmenter_of(opened, self.segmentation),
                 options=SpeakerOptions(num_speakers=self.num_speakers),
                 enrolled=voices,
                 enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
@@ -121,9 +130,9 @@ class SpeakerLabels:
         )
 
     def _check_alone(self) -> None:
-        if self.num_speakers is not None or self.store is not None:
+        if any(each is not None for each in (self.num_speakers, self.store, self.segmentation)):
             raise typer.BadParameter(
-                "--num-speakers and --store are for models for embeddings; this one tells speakers apart itself"
+                "--num-speakers, --store and --segmentation are for models for embeddings; this one tells speakers apart itself"
             )
 
 
@@ -168,7 +177,8 @@ class _Labelled:
                 raise InputError(
                     f"{result.source}: --speakers reads files of this machine, a second time; copy it to a file first"
                 )
-            found = self._diarizer.diarize(result.source, speech=speech_of(result.value))
+            speech = speech_of(result.value) if self._diarizer.needs_speech else None
+            found = self._diarizer.diarize(result.source, speech=speech)
         except TritoneError as error:
             return replace(result, value=None, error=error)
         value: Any = with_speakers(result.value, found.turns)

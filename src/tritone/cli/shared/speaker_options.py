@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tritone.bundle.manifest import Manifest
     from tritone.client import Client
     from tritone.diarization import NetworkDiarizer
+    from tritone.pipelines.segmenter import Segmenter
     from tritone.result import EmbeddingResult
     from tritone.speakers.archive import Floats
     from tritone.systems import System
@@ -231,3 +232,21 @@ def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Float
         if not vector.any() or not np.isfinite(vector).all():
             raise InputError(f"{visible(str(path))}: its embedding is zero or not finite; is it silence?")
     return vectors
+
+
+def segmenter_of(opened: OpenModel, name: str) -> "Segmenter":
+    """The segmentation network that is named, opened."""
+    from tritone.loading import load_as
+    from tritone.pipelines.segmenter import Segmenter
+
+    try:
+        segmenter = load_as(Segmenter, name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if segmenter.sample_rate != opened.sample_rate:
+        raise typer.BadParameter(
+            f"the segmentation network {name} is for {segmenter.sample_rate} Hz, the speaker model for "
+            f"{opened.sample_rate} Hz; take models of one rate"
+        )
+    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
+    return segmenter

@@ -98,11 +98,11 @@ class SincNet(nn.Module):
         self.norm1d = nn.ModuleList([nn.InstanceNorm1d(size, affine=True) for size in (FILTERS, CHANNELS, CHANNELS)])
 
     def forward(self, waveform: Tensor) -> Tensor:
-        norm = self.wav_norm1d
+        first = self.wav_norm1d
         # In float32: the variance of soft audio is nothing in halves.
-        weight, bias = (as_dtype(each, torch.float32) for each in (norm.weight, norm.bias))
-        x = functional.instance_norm(waveform.unsqueeze(1), weight=weight, bias=bias, eps=norm.eps)
-        x = as_dtype(x, norm.weight.dtype)
+        weight, bias = (as_dtype(each, torch.float32) for each in (first.weight, first.bias))
+        x = functional.instance_norm(waveform.unsqueeze(1), weight=weight, bias=bias, eps=first.eps)
+        x = as_dtype(x, first.weight.dtype)
         for index, (convolution, norm) in enumerate(zip(self.conv1d, self.norm1d, strict=True)):
             x = convolution(x)
             if index == 0:
