@@ -140,6 +140,12 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectS
 
 
 @pytest.fixture(scope="session")
+def tiny_en_cache(shared: Shared) -> Path:
+    """A cache of exports (`TRITONE_CACHE`) for this run, which has those of Whisper tiny.en that several tests need."""
+    return shared.folder / "tiny-en-cache"
+
+
+@pytest.fixture(scope="session")
 def silero_bundle(shared: Shared) -> Path:
     """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
     return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)

@@ -321,9 +321,9 @@ def whisper(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_whisper_understands_ordinary_english_as_faster_whisper_does(
-    whisper: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    whisper: Path, monkeypatch: pytest.MonkeyPatch, tiny_en_cache: Path
 ):
-    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITONE_CACHE", str(tiny_en_cache))
     first = tiny_en_bundle(whisper, print)
     written = (first / "manifest.json").stat().st_mtime_ns
     assert tiny_en_bundle(whisper, print) == first

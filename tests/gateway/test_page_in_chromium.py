@@ -199,11 +199,11 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_whisper_writes_sentences_while_they_are_said(
-    driver: Any, spoken: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    driver: Any, spoken: Path, monkeypatch: pytest.MonkeyPatch, tiny_en_cache: Path
 ):
     if (missing := find_tiny_en().missing) or find_spec("silero_vad") is None:
         pytest.skip(f"Whisper tiny.en or silero-vad is not here ({missing}); make test-all fetches them")
-    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path))
+    monkeypatch.setenv("TRITONE_CACHE", str(tiny_en_cache))
     with page_of([]) as address:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=hearing(spoken))
         opened = browser.new_page()
