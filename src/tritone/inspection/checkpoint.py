@@ -42,7 +42,7 @@ OF_NEMO = (
 TYPES: Mapping[str, str] = {
     "whisper": "whisper",
     **dict.fromkeys((*WAVEFORM_CTC, "moonshine"), "hf"),
-    **dict.fromkeys(OF_NEMO, "nemo"),
+    **dict.fromkeys((*OF_NEMO, "canary"), "nemo"),
 }
 ARGUMENTS = {"whisper": "checkpoint", "hf": "folder", "nemo": "archive"}  # of these commands, that take the folder
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "campplus*.bin", "*.pkl", "*.pickle")

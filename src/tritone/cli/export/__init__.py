@@ -55,7 +55,7 @@ def hf(
         typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
     ],
 ) -> None:
-    """Export a CTC model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite."""
+    """Export a model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite, Moonshine."""
     export("hf", {**values, "folder": folder}, "log probability")
 
 
@@ -101,11 +101,11 @@ def nemo(
     archive: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE.nemo|FOLDER", help="NeMo's archive, or a folder of transformers (Parakeet, Nemotron)."
+            metavar="FILE.nemo|FOLDER", help="NeMo's archive, or a folder of transformers (Parakeet, Nemotron, Canary)."
         ),
     ],
 ) -> None:
-    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT, hybrid) or Nemotron-3-Diarization, waveform in."""
+    """Export a FastConformer of NeMo (CTC, RNNT, TDT, hybrid), Canary or Nemotron-3-Diarization, waveform in."""
     export("nemo", values | {"archive": archive}, "(log) probability; vectors and logits of a transducer")
 
 

@@ -132,7 +132,8 @@ class SpeakerLabels:
     def _check_alone(self) -> None:
         if any(each is not None for each in (self.num_speakers, self.store, self.segmentation)):
             raise typer.BadParameter(
-                "--num-speakers, --store and --segmentation are for models for embeddings; this one tells speakers apart itself"
+                "--num-speakers, --store and --segmentation are for models for embeddings; this one tells speakers "
+                "apart itself"
             )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -43,6 +44,11 @@ class AttendedGraph(UtteranceGraph):
     @property
     def min_samples(self) -> int:
         return self._least
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        front_end = getattr(self.encoder, "front_end", None)
+        return [] if front_end is None else [each.numpy() for each in front_end.buffers()]
 
     @property
     def outputs(self) -> list[str]:

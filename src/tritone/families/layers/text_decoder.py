@@ -24,6 +24,27 @@ from tritone.families.layers.attention import HIDDEN
 from tritone.families.layers.rotary import rotated
 
 PROJECTIONS = ("query", "key", "value", "out")
+# transformers' names, in the order in which they are replaced by ours.
+RENAMED = (
+    ("model.", ""),
+    ("embed_tokens", "token_embedding"),
+    ("embedding_layernorm", "embedding_ln"),
+    ("encoder.layer_norm", "encoder.ln_post"),
+    ("decoder.norm", "decoder.ln"),
+    ("layers.", "blocks."),
+    ("encoder_attn", "cross_attn"),
+    ("self_attn", "attn"),
+    ("q_proj", "query"),
+    ("k_proj", "key"),
+    ("v_proj", "value"),
+    ("o_proj", "out"),
+    ("mlp.fc1", "mlp.0"),
+    ("mlp.fc2", "mlp.2"),
+    ("input_layernorm", "attn_ln"),
+    ("final_layernorm", "mlp_ln"),
+    ("proj_out", "decoder.head"),
+)
+AFTER_ATTENTION = "post_attention_layernorm"  # before the MLP of an encoder's layer, the audio of a decoder's
 
 
 class Gated(nn.Module):
@@ -240,3 +261,11 @@ def hidden_beyond(counts: Tensor, positions: int) -> Tensor:
     """
     there = torch.arange(positions, device=counts.device)
     return torch.where(there < counts.reshape(-1, 1, 1, 1), 0.0, HIDDEN)
+
+
+def of_transformers(name: str) -> str:
+    """What a tensor of a decoder of transformers (Moonshine's, Canary's) is called here."""
+    name = name.replace(AFTER_ATTENTION, "cross_attn_ln" if "decoder." in name else "mlp_ln")
+    for old, new in RENAMED:
+        name = name.removeprefix(old) if not new else name.replace(old, new)
+    return name

@@ -26,31 +26,11 @@ from tritone.families.export.json_files import read_json
 from tritone.families.export.settings import Section
 from tritone.families.export.tokens import tokens_of
 from tritone.families.layers.rotary import rotary
-from tritone.families.layers.text_decoder import DecoderSizes
+from tritone.families.layers.text_decoder import DecoderSizes, of_transformers
 from tritone.families.moonshine.model import MoonshineSizes
 
 SAMPLE_RATE = 16_000
 MAX_LAYERS = 256
-# transformers' names, in the order in which they are replaced by those of our network.
-RENAMED = (
-    ("model.", ""),
-    ("embed_tokens", "token_embedding"),
-    ("encoder.layer_norm", "encoder.ln_post"),
-    ("decoder.norm", "decoder.ln"),
-    ("layers.", "blocks."),
-    ("encoder_attn", "cross_attn"),
-    ("self_attn", "attn"),
-    ("q_proj", "query"),
-    ("k_proj", "key"),
-    ("v_proj", "value"),
-    ("o_proj", "out"),
-    ("mlp.fc1", "mlp.0"),
-    ("mlp.fc2", "mlp.2"),
-    ("input_layernorm", "attn_ln"),
-    ("final_layernorm", "mlp_ln"),
-    ("proj_out", "decoder.head"),
-)
-AFTER_ATTENTION = "post_attention_layernorm"  # before the MLP of an encoder's layer, the audio of a decoder's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +64,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     given: dict[str, Tensor] = {}
     for file in files:
         given |= read_tensors(file)
-    state = {renamed(name): value for name, value in given.items()}
+    state = {of_transformers(name): value for name, value in given.items()}
     if sizes.decoder.tied:
         state.pop("decoder.head.weight", None)
     _turn(state, sizes)
@@ -97,14 +77,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         silent=tuple(id for id in range(vocab) if id in special or id not in named),
         sources={each.name: each for each in files} | {"config": folder / CONFIG, "tokenizer": folder / TOKENIZER},
     )
-
-
-def renamed(name: str) -> str:
-    """What a tensor of upstream's is called here."""
-    name = name.replace(AFTER_ATTENTION, "cross_attn_ln" if "decoder." in name else "mlp_ln")
-    for old, new in RENAMED:
-        name = name.removeprefix(old) if not new else name.replace(old, new)
-    return name
 
 
 def _sizes(config: Section) -> MoonshineSizes:

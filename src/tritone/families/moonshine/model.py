@@ -42,6 +42,11 @@ def num_frames_of(num_samples: Tensor, *, convolutions: int = len(STEM)) -> Tens
     return count
 
 
+def _sum(x: Tensor) -> Tensor:
+    """(batch, 1, 1) of (batch, channels, frames): sums of sums, as runtimes add numbers one after the other."""
+    return x.sum(dim=2, keepdim=True).sum(dim=1, keepdim=True)
+
+
 class AudioEncoder(nn.Module):
     def __init__(self, sizes: MoonshineSizes) -> None:
         super().__init__()
@@ -77,9 +82,9 @@ class AudioEncoder(nn.Module):
         wide = as_dtype(x, torch.float32)
         own = (torch.arange(x.shape[2], device=x.device) < counts.unsqueeze(1)).unsqueeze(1)
         number = torch.clamp(counts, min=1).to(torch.float32).reshape(-1, 1, 1) * x.shape[1]
-        mean = (wide * own).sum(dim=(1, 2), keepdim=True) / number
+        mean = _sum(wide * own) / number
         centred = (wide - mean) * own
-        variance = centred.square().sum(dim=(1, 2), keepdim=True) / number
+        variance = _sum(centred.square()) / number
         normed = as_dtype(centred * torch.rsqrt(variance + self.groupnorm.eps), x.dtype)
         return normed * self.groupnorm.weight[:, None] + self.groupnorm.bias[:, None]
 

@@ -67,8 +67,7 @@ READ = (
     *("EncDecHybridRNNTCTCBPEModel", "EncDecRNNTBPEModelWithPrompt", "EncDecHybridRNNTCTCBPEModelWithPrompt"),
 )
 OTHER_MODELS = {
-    "EncDecMultiTaskModel": "Canary, an encoder with an attention decoder that is prompted with languages and tasks; "
-    "its decoder and its search would be needed here",
+    "EncDecMultiTaskModel": "Canary, which is read from a folder of transformers, not from an archive",
     "SortformerEncLabelModel": "Sortformer, which says who speaks when; its transformer and labels of speakers would "
     "be needed here",
     "EncDecSpeakerLabelModel": "a speaker model such as TitaNet; its network would be needed here (speaker models of "

@@ -12,11 +12,16 @@ from tritone.bundle.vocabulary import UNKNOWN
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
+from tritone.families.export.hf_folder import CONFIG
 from tritone.families.export.joiner import JoinerGraph
+from tritone.families.export.json_files import read_json_if_there
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.log_mel import LogMel, features_of
+from tritone.families.nemo import canary
+from tritone.families.nemo.canary import MODEL_TYPE
+from tritone.families.nemo.canary_export import CanaryModel
 from tritone.families.nemo.diarization_export import ExportedDiarization, is_diarization
 from tritone.families.nemo.folder import read_folder
 from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph, StreamingGraph
@@ -28,7 +33,7 @@ START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
 
 def export_nemo(**choices: Any) -> ExportReport:
-    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model; or a model that tells
+    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model; Canary; or a model that tells
     speakers apart, Nemotron-3-Diarization. A result never depends on other utterances.
 
     Args:
@@ -39,8 +44,13 @@ def export_nemo(**choices: Any) -> ExportReport:
         ValueError: see `ExportOptions`.
     """
     options = NemoOptions(**choices)
-    model = ExportedDiarization if is_diarization(options.archive) else ExportedNemo
-    return write_bundle(model(options), options)
+    if is_diarization(options.archive):
+        return write_bundle(ExportedDiarization(options), options)
+    options.progress("reading the model")
+    folder = options.archive
+    if folder.is_dir() and read_json_if_there(folder / CONFIG).get("model_type") == MODEL_TYPE:
+        return write_bundle(CanaryModel(options, canary.read_folder(folder)), options)
+    return write_bundle(ExportedNemo(options), options)
 
 
 class ExportedNemo(ExportedModel):
@@ -51,7 +61,6 @@ class ExportedNemo(ExportedModel):
 
     def __init__(self, options: NemoOptions) -> None:
         """Read the archive or the folder that the options name."""
-        options.progress("reading the model")
         self.options = options
         self.sources: dict[str, Path] = {"archive": options.archive}
         if options.archive.is_dir():

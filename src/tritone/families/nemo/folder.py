@@ -164,7 +164,7 @@ def parse_folder(
         )
     whole = Section("config", content, (*KEYS[kind], *GENERAL))
     own = (*ENCODER_KEYS, *(STREAMING_KEYS if kind in STREAMING else ()))
-    encoder = _encoder(whole.part("encoder_config", (*own, *GENERAL)), processor, kind in STREAMING)
+    encoder = encoder_of(whole.part("encoder_config", (*own, *GENERAL)), processor, kind in STREAMING)
     size = whole.whole("vocab_size", VOCAB_SIZES[kind], least=2)
     blank = "pad_token_id" if kind == "parakeet_ctc" else "blank_token_id"
     if (id := whole.whole(blank, VOCAB_SIZES[kind] - 1, least=0)) != size - 1:
@@ -181,7 +181,8 @@ def parse_folder(
     return config, size - 1
 
 
-def _encoder(section: Section, processor: Mapping[str, Any], streaming: bool) -> EncoderConfig:
+def encoder_of(section: Section, processor: Mapping[str, Any], streaming: bool) -> EncoderConfig:
+    """The encoder of its config; `streaming`: of one that was trained for streams."""
     for key, only in (("subsampling_conv_kernel_size", KERNEL), ("subsampling_conv_stride", STRIDE)):
         if (found := section.whole(key, only)) != only:
             raise ExportError(f"encoder_config.{key} is {found}; only {only} can be exported")

@@ -62,7 +62,8 @@ class AttendedPipeline(WhisperPipeline):
             if not spelled:
                 continue
             text = joined(text, spelled)
-            words += timed_words(written.tokens, special, self._silent, vocabulary, start / rate)
+            if options.word_times:
+                words += timed_words(written.tokens, special, self._silent, vocabulary, start / rate)
             segments.append(
                 Segment(
                     text=spelled,

@@ -1,0 +1,136 @@
+"""Canary, from a folder of transformers to the tokens that it generates after its prompts, on host and device."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tritone
+from families.canary_models import CONTEXT, END, IDS, PIECES, generated, heard, prompt, random_model, save
+from families.conftest import babble
+from tritone.bundle import Bundle
+from tritone.bundle.manifest import EncoderDecoder
+from tritone.errors import ExportError, InputError
+from tritone.families.nemo.canary import prompt_of
+from tritone.families.nemo.export import export_nemo
+from tritone.inspection.checkpoint import recognise
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.whisper.attended import AttendedPipeline, timed_words
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.runtime import open_graph
+
+WAVEFORMS = [babble(16000, 3), babble(9001, 4), babble(24000, 6), babble(40000, 9)]
+ASKED = (
+    (DecodingOptions(), prompt()),
+    (DecodingOptions(language="de", punctuation=False), prompt("de", "de", punctuation=False)),
+    (DecodingOptions(language="de", task="translate"), prompt("de", "en")),
+    (DecodingOptions(target_language="de", word_times=True), prompt("en", "de", times=True)),
+)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Any:
+    return random_model()
+
+
+@pytest.fixture(scope="module")
+def folder(upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("hf") / "canary", upstream)
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    found = recognise(folder)
+    assert (found.family, found.arguments) == ("nemo", {"archive": folder})
+    output = tmp_path_factory.mktemp("b") / "canary"
+    return export_nemo(**found.arguments, output=output, runtimes=("onnxruntime", "torch")).bundle
+
+
+def special_of(bundle: Bundle) -> EncoderDecoder:
+    special = bundle.manifest.encoder_decoder
+    assert special is not None
+    return special
+
+
+def test_the_manifest_has_prompt_languages_and_times(bundle: Bundle) -> None:
+    special = special_of(bundle)
+    assert (special.languages, special.language) == ({"en": IDS["<|en|>"], "de": IDS["<|de|>"]}, "en")
+    assert special.prompt[3:6] == ("language", "target_language", "punctuation")
+    assert (special.eot, special.times) == (END, (IDS["<|0|>"], IDS["<|59|>"]))
+    assert (special.time_precision, special.max_samples, special.max_positions) == (0.08, 640000, 500)
+
+
+def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: Any) -> None:
+    waveform, tokens, special = WAVEFORMS[0], [*prompt(), 80, 86], special_of(bundle)
+    with torch.no_grad():
+        given = heard(waveform)
+        encoded = upstream.model.encoder(**given)
+        expected = upstream(**given, decoder_input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1).numpy()
+    encoder, decoder = (open_graph(bundle.file(f"{role}.onnx")) for role in ("encoder", "decoder"))
+    inputs = {"waveform": waveform[None], "num_samples": np.array([len(waveform)])}
+    found, *rest = encoder(inputs, ["encoder_out", *special.heard_names])
+    [count] = rest[0].tolist()
+    reference = encoded.last_hidden_state[0, :count].numpy()
+    assert np.abs(found[0, :count] - reference).max() < 2e-3 * np.abs(reference).max()
+    empty = np.zeros((1, special.heads, 0, special.head_dim), np.float32)
+    inputs = {
+        "tokens": np.array([tokens]),
+        "padding": np.zeros(1, np.int64),
+        "places": np.arange(len(tokens))[None],
+        **dict(zip(special.heard_names, rest, strict=True)),
+        **dict.fromkeys(special.self_names, empty),
+    }
+    [logits] = decoder(inputs, ["logits"])
+    assert np.abs(torch.from_numpy(logits[0]).log_softmax(-1).numpy() - expected).max() < 5e-3
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
+    bundle: Bundle, upstream: Any, on_device: bool
+) -> None:
+    placement = Placement(runtime="torch") if on_device else Placement()
+    pipeline = AttendedPipeline(bundle, placement=placement, on_device=on_device)
+    pairs = [(waveform, asked) for asked in ASKED for waveform in WAVEFORMS]
+    found = pipeline.transcribe([each for each, _ in pairs], [asked[0] for _, asked in pairs])
+    expected = [generated(upstream, each, before, max_length=CONTEXT) for each, (_, before) in pairs]
+    assert len({tuple(each) for each in expected}) > len(WAVEFORMS) * 2
+    written = [[token for segment in each.segments for token in segment.tokens] for each in found]
+    silent = special_of(bundle).silent
+    # A recording without a piece of text has no segment.
+    assert written == [each if set(each) - set(silent) else [] for each in expected]
+    assert [each.language for each in found] == [asked[0].language or "en" for _, asked in pairs]
+    alone = pipeline.transcribe([WAVEFORMS[2]], [ASKED[3][0]])[0]
+    assert alone.segments[0].tokens == found[3 * len(WAVEFORMS) + 2].segments[0].tokens
+
+
+def test_words_stand_between_their_times(bundle: Bundle) -> None:
+    special, silent = special_of(bundle), frozenset(special_of(bundle).silent)
+    written = ["<|3|>", "▁the", "<|7|>", "<|7|>", "▁in", "s", "<|9|>", "<|pnc|>", "<|12|>", "▁a"]
+    words = timed_words([IDS[each] for each in written], special, silent, bundle.vocabulary, 10.0)
+    assert [(each.text, round(each.start_s, 2), round(each.end_s, 2)) for each in words] == [
+        ("the", 10.24, 10.56),
+        ("ins", 10.56, 10.72),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"language": "aa"}, "this model knows en, de"),
+        ({"target_language": "fr"}, "target_language is 'fr'"),
+        ({"task": "translate", "target_language": "de"}, "translate is into English"),
+        ({"previous_text": False}, "previous_text is for Whisper models"),
+    ],
+)
+def test_what_the_model_does_not_have_is_an_error(bundle: Bundle, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        tritone.load(bundle.path).transcribe([WAVEFORMS[0]], options=options)  # type: ignore[attr-defined]
+
+
+def test_a_tokenizer_without_the_prompts_tokens_is_refused_and_one_without_times_has_no_words() -> None:
+    with pytest.raises(ExportError, match=r"has no <\|startofcontext\|>"):
+        prompt_of([each for each in PIECES if each != "<|startofcontext|>"], "t", has_times=True)
+    found = prompt_of(PIECES, "t", has_times=False)
+    assert (found["word_times"], found["prompt"][7]) == (None, IDS["<|notimestamp|>"])
