@@ -7,8 +7,8 @@ import json
 import random
 from pathlib import Path
 
-import cn2an  # type: ignore[import-not-found]
-import num2words  # type: ignore[import-not-found]
+import cn2an
+import num2words
 
 LANGUAGES = ("de", "es", "fr", "it", "nl", "pl", "pt", "ru")
 
