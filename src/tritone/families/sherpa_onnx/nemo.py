@@ -77,7 +77,7 @@ class NemoImporter(Importer):
             )
         if len(source.inputs) == 5:
             return self._stream_layout(source)
-        counts = len(source.outputs) > 1
+        counts = len(source.outputs) > 1 and source.outputs[1].dtype in (TensorProto.INT64, TensorProto.INT32)
         check_types(source, (FLOAT, None), outputs=2 if counts else 1)
         return UtteranceLayout(bins_first=True, dim_first=self.main == "encoder", counts=counts)
 
