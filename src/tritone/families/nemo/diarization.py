@@ -297,6 +297,7 @@ class DiarizationGraph(ExportableGraph):
     """
 
     compared = ("probabilities",)
+    fused = False
 
     def __init__(self, network: DiarizationNetwork, front_end: LogMel) -> None:
         super().__init__()
@@ -414,7 +415,11 @@ class DiarizationGraph(ExportableGraph):
         of_fifo, of_step = place - cache_frames.unsqueeze(1) + room, place - kept.unsqueeze(1) + (room + queue)
         compact = torch.where(of_cache, place, torch.where(of_kept, of_fifo, of_step))
         frames = _rows(torch.cat([cache, fifo, x], dim=1), compact).masked_fill(~present.unsqueeze(2), 0.0)
-        found = self.network(frames, present)
+        if self.fused:
+            found = self.network(frames, present)
+        else:  # programs of torch have fixed sizes; others leave out what no row has
+            longest = (kept + valid).max().clamp(min=1)
+            found = _rows(self.network(frames[:, :longest], present[:, :longest]), place.expand(x.shape[0], -1))
 
         own = kept.unsqueeze(1) + torch.arange(count, device=x.device).unsqueeze(0)
         probabilities = _rows(found, own).unflatten(2, (factor, speakers)).flatten(1, 2)
