@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -76,6 +77,22 @@ def test_speakers_have_cues_of_their_own_with_their_names() -> None:
         ("anna", 0.0, 0.7),
         ("ben", 1.0, 1.7),
     ]
+
+
+def test_what_is_in_another_language_is_marked_where_the_format_can() -> None:
+    parts = (Segment("guten tag", 0.0, 1.0, language="de"), Segment("hello there", 1.0, 4.0, language="en"))
+    document = Transcript("guten tag hello there", segments=parts, language="en", audio_s=4.0)
+    assert "\n<lang de>guten tag</lang>\n" in write("vtt", document)
+    assert "<lang en>" not in write("vtt", document)
+    assert "lang" not in write("srt", document)
+    assert [each["language"] for each in json.loads(write("json", document))["segments"]] == ["de", "en"]
+    evil = replace(document, segments=(replace(parts[0], language="<i>\n\n-->"),))
+    assert "<lang &lt;i&gt; --&gt;>guten tag</lang>\n" in write("vtt", evil)
+    stream = Transcript(
+        "so", words=tuple(said("guten so")), language="en", audio_s=2.0,
+        ended=(replace(transcript(*said("guten")), language="de", audio_s=0.4),),
+    )  # fmt: skip
+    assert "<lang de>guten" in write("vtt", stream)
 
 
 def test_text_that_looks_like_markup_stays_text() -> None:

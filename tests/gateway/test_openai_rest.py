@@ -137,7 +137,8 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"include": ["logprobs"], "response_format": "text"}, "include", "json alone"),
         ({"stream": True, "response_format": "srt"}, "stream", "not srt"),
         ({"known_speaker_names": ["anna"]}, "known_speaker_names", "not possible here"),
-        ({"languages": ["de", "en"]}, "languages", "several"),
+        ({"languages": ["de", "en"]}, "allowed_languages", "does not detect languages"),
+        ({"extra_body": {"allowed_languages": "de,en"}}, "allowed_languages", "does not detect languages"),
         ({"chunking_strategy": {"type": "server_vad", "threshold": 5}}, "chunking_strategy[threshold]", "0 to 1"),
         ({"chunking_strategy": {"type": "other"}}, "chunking_strategy", "'auto'"),
         ({"extra_body": {"vad_filter": "perhaps"}}, "vad_filter", "one of true"),
@@ -351,6 +352,13 @@ def test_whisper_models_take_language_prompt_and_temperature() -> None:
         **{"word_times": True, "task": "translate", "beam": "5"},
     }
     assert TranscriptionRequest.read([("temperature", "0"), ("language", "")]).ask(whisper).search == {}
+    both = [
+        ("languages[]", "de"),
+        ("languages[]", "fr-FR"),
+        ("allowed_languages", "it, de"),
+        ("allowed_languages[]", "nl"),
+    ]
+    assert TranscriptionRequest.read(both).ask(whisper).search == {"allowed_languages": "it,de,nl,fr"}
     ctc = ModelInfo(name="c", kind="offline")
     found = TranscriptionRequest.read([("keywords[]", "Anna"), ("language", "de")]).ask(ctc)
     assert found.search == {"hotwords": '{"Anna": 5.0}'}

@@ -10,7 +10,7 @@ Units: samples are counts at `sample_rate`; an *encoder frame* is one output ste
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -31,7 +31,7 @@ SCHEMA_VERSION = 1
 # A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
 MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
-GRAPH_INPUTS = ("waveform", "num_samples", "language")  # names that a state cannot have
+GRAPH_INPUTS = ("waveform", "num_samples", "language", "use_itn")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
 MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
@@ -62,7 +62,13 @@ Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
 MAX_AXES = 32
 MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "segmentation")
+SPEECH_PARTS = (
+    *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder"),
+    *("segmentation", "diarization"),
+)
+NUM_FRAMES = "num_frames"
+"""The tensor that says how many encoder frames are an input's own."""
+Activation = Literal["gelu", "relu", "gated-silu"]
 Found = TypeVar("Found")
 
 
@@ -78,11 +84,12 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `spectrum`, magnitudes
-    of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of one bin.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `mel-decibels` of
+    the HTK's bands, `spectrum`, magnitudes of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of
+    one bin.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel", "mel", "spectrum", "samples"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "mel", "mel-decibels", "spectrum", "samples"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -103,7 +110,9 @@ class Encoder(_Part):
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
     `languages`: of a graph that takes the language of each utterance, the numbers that it takes, by language;
-    `language`: the one that it gets where nobody names one.
+    `language`: the one that it gets where nobody names one. `text_forms`: of a graph that is told how to write, the
+    numbers that it takes for numbers in words without punctuation, and for figures with punctuation. `tags`: what its
+    output `tags` says of an utterance, a token for each.
     """
 
     subsampling_rate: Positive
@@ -113,6 +122,13 @@ class Encoder(_Part):
     equal_lengths: bool = False
     languages: dict[Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}$")], NonNegative] = {}
     language: str = ""
+    text_forms: tuple[NonNegative, NonNegative] | None = None
+    tags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,31}$")], ...], Field(max_length=16)] = ()
+
+    def asked(self, language: str = "", use_itn: bool = False) -> dict[str, int]:
+        """What the graph takes of each row beside audio: numbers by the names of inputs, of what a request asks for."""
+        found = {"language": self.languages[language or self.language]} if self.languages else {}
+        return found if self.text_forms is None else found | {"use_itn": self.text_forms[use_itn]}
 
     @model_validator(mode="after")
     def _knows_its_language(self) -> "Encoder":
@@ -124,17 +140,19 @@ class Encoder(_Part):
 class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
-    `byte-level` with GPT-2's.
+    `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
+    tokens like `<|laughter|>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"
     size: Positive
-    units: Literal["char", "bpe", "byte-bpe", "byte-level"]
+    units: Literal["char", "bpe", "byte-bpe", "byte-level", "continued"]
     connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None
     sos_id: NonNegative | None = None
     eos_id: NonNegative | None = None
+    has_marks: bool = False
 
 
 class State(_Part):
@@ -327,30 +345,54 @@ class Segmentation(_Part):
     at_once: Annotated[int, Field(ge=1, le=64)]
 
 
-class Whisper(_Part):
-    """A Whisper model: sizes of its decoder, its special tokens, and what it never writes.
+class Attending(_Part):
+    """A decoder that attends to audio: its sizes, and tokens that it never writes.
 
-    `window_frames`: feature frames of a window, which is all that the encoder takes. `text_context`: tokens of prompt
-    and text together. `layers`, `heads`, `head_dim`: of the decoder, for the tensors of its cache. `encoder_heads`:
-    of the encoder; None in bundles of before.
-
-    `sot`, `eot`, `sot_prev`, `no_timestamps`, `timestamp_begin`: ids of tokens; the ids from `timestamp_begin` on are
-    times, `time_precision` seconds apart. `no_speech`: the token whose probability after `sot` is that of silence.
-    `languages`: ids by code, `tasks`: ids by name; both empty for models of English alone.
-
-    `suppress`: ids that are never written; `suppress_first`: that no text begins with. `max_initial_timestamp`: the
-    latest first time, as a count of steps; None has no limit. `alignment_heads`: (layer, head) of the cross-attention
-    that follows the audio, which times of words are made of.
+    `text_context`: tokens of prompt and text together. `layers`, `heads`, `head_dim`: for the tensors of its cache.
+    `eot`: the id of the token that ends a text. `suppress`: ids that are never written.
     """
 
-    window_frames: Positive
     text_context: Annotated[int, Field(ge=8, le=2**16)]
     layers: Annotated[int, Field(gt=0, le=256)]
     heads: Annotated[int, Field(gt=0, le=1024)]
     head_dim: Annotated[int, Field(gt=0, le=4096)]
+    eot: NonNegative
+    suppress: tuple[NonNegative, ...] = ()
+
+    @property
+    def cross_names(self) -> tuple[str, ...]:
+        """Tensors of the keys and values of the audio, of each layer."""
+        return layer_names("cross", self.layers)
+
+    @property
+    def heard_names(self) -> tuple[str, ...]:
+        """What the decoder takes of the encoder."""
+        return self.cross_names
+
+    @property
+    def self_names(self) -> tuple[str, ...]:
+        """Tensors of the keys and values of the text, of each layer; `next_` before them where they come out."""
+        return layer_names("self", self.layers)
+
+
+class Whisper(Attending):
+    """A Whisper model: sizes of its decoder, its special tokens, and what it never writes; see also `Attending`.
+
+    `window_frames`: feature frames of a window, which is all that the encoder takes. `encoder_heads`: of the encoder;
+    None in bundles of before.
+
+    `sot`, `sot_prev`, `no_timestamps`, `timestamp_begin`: ids of tokens; the ids from `timestamp_begin` on are
+    times, `time_precision` seconds apart. `no_speech`: the token whose probability after `sot` is that of silence.
+    `languages`: ids by code, `tasks`: ids by name; both empty for models of English alone.
+
+    `suppress_first`: ids that no text begins with. `max_initial_timestamp`: the latest first time, as a count of steps;
+    None has no limit. `alignment_heads`: (layer, head) of the cross-attention that follows the audio, which times of
+    words are made of.
+    """
+
+    window_frames: Positive
     encoder_heads: Annotated[int, Field(gt=0, le=1024)] | None = None
     sot: NonNegative
-    eot: NonNegative
     sot_prev: NonNegative | None = None
     no_timestamps: NonNegative
     timestamp_begin: NonNegative
@@ -358,7 +400,6 @@ class Whisper(_Part):
     no_speech: NonNegative | None = None
     languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
     tasks: dict[Literal["transcribe", "translate"], NonNegative] = {}
-    suppress: tuple[NonNegative, ...] = ()
     suppress_first: tuple[NonNegative, ...] = ()
     max_initial_timestamp: NonNegative | None = None
     alignment_heads: tuple[tuple[NonNegative, NonNegative], ...] = ()
@@ -378,15 +419,9 @@ class Whisper(_Part):
             raise ValueError(f"alignment_heads must be of {self.layers} layers with {self.heads} heads")
         return self
 
-    @property
-    def cross_names(self) -> tuple[str, ...]:
-        """Tensors of the keys and values of the audio, of each layer."""
-        return layer_names("cross", self.layers)
-
-    @property
-    def self_names(self) -> tuple[str, ...]:
-        """Tensors of the keys and values of the text, of each layer; `next_` before them where they come out."""
-        return layer_names("self", self.layers)
+    def missing(self, frames: int) -> int:
+        """Feature frames that a window with so many is filled up with."""
+        return self.window_frames - frames
 
     @property
     def special_ids(self) -> tuple[int, ...]:
@@ -394,6 +429,81 @@ class Whisper(_Part):
         single = (self.sot, self.eot, self.sot_prev, self.no_timestamps, self.timestamp_begin, self.no_speech)
         found = [*(id for id in single if id is not None), *self.languages.values(), *self.tasks.values()]
         return (*found, *self.suppress, *self.suppress_first)
+
+
+Slot = Literal["language", "target_language", "punctuation", "word_times"]
+Switch = tuple[NonNegative, NonNegative]
+
+
+class EncoderDecoder(Attending):
+    """A decoder that attends to audio of any length up to `max_samples`, as Moonshine's and Canary's; see `Attending`.
+
+    `max_positions`: encoder frames of so much audio. `form`: what its layers compute between two products, see
+    `families.layers.text_decoder`; `silent`: ids that are no text.
+
+    `prompt`: the tokens before a text, and what stands in their places: a token of `languages`, for the audio's and for
+    the text's; or the first of two tokens for no, the second for yes. `language`: the one that is taken where nobody
+    names one, empty if the model has no choice. `times`: the first and the last id of the tokens that are times, before
+    and after each word, `time_precision` seconds apart. `tokens_per_second`: the most of a text; None: no limit.
+    """
+
+    max_samples: Positive
+    max_positions: Positive
+    form: Activation
+    prompt: Annotated[tuple[NonNegative | Slot, ...], Field(min_length=1, max_length=64)]
+    silent: tuple[NonNegative, ...] = ()
+    languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
+    language: str = ""
+    punctuation: Switch | None = None
+    word_times: Switch | None = None
+    times: Switch | None = None
+    time_precision: Annotated[float, Field(gt=0, le=10)] = 0.08
+    tokens_per_second: Annotated[float, Field(gt=0, le=1000)] | None = None
+
+    # What Whisper has and these models have not; no token is a time by Whisper's rules.
+    no_speech: ClassVar[None] = None
+    suppress_first: ClassVar[tuple[int, ...]] = ()
+    alignment_heads: ClassVar[tuple[tuple[int, int], ...]] = ()
+    timestamp_begin: ClassVar[int] = MAX_COUNT
+
+    @model_validator(mode="after")
+    def _has_what_its_prompt_needs(self) -> "EncoderDecoder":
+        needed = {"language": self.languages, "target_language": self.languages}
+        needed |= {name: getattr(self, name) for name in ("punctuation", "word_times")}
+        if lacking := [each for each in self.prompt if isinstance(each, str) and not needed[each]]:
+            raise ValueError(f"the prompt has a place for {lacking[0]}, of which there are no tokens")
+        if (self.language in self.languages) != bool(self.languages):
+            raise ValueError(f"language is {self.language!r}, which is not one of languages")
+        if (self.word_times is None) != (self.times is None) or (self.times and self.times[0] > self.times[1]):
+            raise ValueError(f"times are {self.times} with word_times {self.word_times}; expected both, in order")
+        if len(self.prompt) >= self.text_context:
+            raise ValueError(f"the prompt has {len(self.prompt)} tokens, text_context is {self.text_context}")
+        return self
+
+    @property
+    def sot(self) -> int:
+        """The token that is read first."""
+        [first, *_] = (each for each in self.prompt if isinstance(each, int))
+        return first
+
+    @property
+    def no_timestamps(self) -> int:
+        return self.eot
+
+    @property
+    def heard_names(self) -> tuple[str, ...]:
+        return (NUM_FRAMES, *self.cross_names)
+
+    def missing(self, frames: int) -> int:
+        """Samples that a window with so many is filled up with: none."""
+        return 0
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """All ids that the vocabulary must have."""
+        switches = (self.punctuation or ()) + (self.word_times or ()) + (self.times or ())
+        prompt = (each for each in self.prompt if isinstance(each, int))
+        return (self.eot, *prompt, *self.languages.values(), *switches, *self.silent, *self.suppress)
 
 
 def layer_names(name: str, layers: int) -> tuple[str, ...]:
@@ -708,6 +818,48 @@ class Provenance(_Part):
     options: dict[str, str | int | float | bool | None] = {}
 
 
+class DiarizationStep(_Part):
+    """How audio is cut into steps, in encoder frames.
+
+    A step judges `chunk_size` of them, for which it hears `lookahead` more; where the audio ends before its window
+    does, at most `last_frames`. `fifo_length` of the newest are kept as they came; when there are more, `update_period`
+    of them at least move to the speaker cache.
+    """
+
+    chunk_size: Positive
+    lookahead: NonNegative
+    last_frames: Positive
+    fifo_length: Positive
+    update_period: Positive
+
+
+class Diarization(_Part):
+    """`speakers`: how many a model can distinguish. `recordings`: the steps of whole ones; `streams`: those that
+    streams may have, one for each chunk size.
+    """
+
+    speakers: Annotated[int, Field(ge=1, le=1024)]
+    recordings: DiarizationStep
+    streams: Annotated[tuple[DiarizationStep, ...], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _has_one_for_each_size(self) -> "Diarization":
+        sizes = [each.chunk_size for each in (self.recordings, *self.streams)]
+        if len(set(sizes)) < len(sizes):
+            raise ValueError(f"diarization: chunk sizes should differ, got {sizes}")
+        return self
+
+    def step(self, chunk_size: int) -> DiarizationStep:
+        """The steps of a chunk size; raises `ValueError` if there are none."""
+        for each in (self.recordings, *self.streams):
+            if each.chunk_size == chunk_size:
+                return each
+        raise ValueError(
+            f"the model has no steps of {chunk_size} encoder frames; take one of "
+            f"{', '.join(str(each.chunk_size) for each in self.streams)}"
+        )
+
+
 class Manifest(_Part):
     """The whole description; see the classes above for its parts.
 
@@ -729,6 +881,8 @@ class Manifest(_Part):
     transducer: Transducer | None = None
     embedding: Embedding | None = None
     whisper: Whisper | None = None
+    encoder_decoder: EncoderDecoder | None = None
+    diarization: Diarization | None = None
     segmentation: Segmentation | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
@@ -803,12 +957,18 @@ class Manifest(_Part):
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
         first = (self.streaming and self.streaming.frame_samples) or self.encoder.min_samples
-        return first + (chunk_size - 1) * frame, chunk_size * frame
+        ahead = self.diarization.step(chunk_size).lookahead if self.diarization else 0
+        return first + (chunk_size + ahead - 1) * frame, chunk_size * frame
 
     @property
     def tokens(self) -> Vocabulary:
         """The vocabulary of a model that writes text; asking any other kind for it is a mistake of the program."""
         return self._part(self.vocabulary, "vocabulary")
+
+    @property
+    def attending(self) -> Whisper | EncoderDecoder | None:
+        """The part of a model whose decoder attends to audio."""
+        return self.whisper or self.encoder_decoder
 
     @property
     def frame_s(self) -> float:

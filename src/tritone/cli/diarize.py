@@ -12,7 +12,7 @@ import typer
 from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, segmenter_of, with_store
+from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, network_of, segmenter_of, with_store
 from tritone.cli.shared.turn_errors import (
     CollarS,
     Reference,
@@ -29,7 +29,7 @@ from tritone.formats.rttm import Turn
 
 if TYPE_CHECKING:
     from tritone.activity import SpeechSegment
-    from tritone.diarization import Diarization, Diarizer, Errors
+    from tritone.diarization import Diarization, Diarizer, Errors, NetworkDiarizer
     from tritone.diarization.diarizer import Listener
 
 TurnFormat = Literal["text", "json", "rttm", "textgrid", "audacity"]
@@ -89,8 +89,9 @@ def diarize(
 
     Windows of speech are embedded by a speaker model, on a running server (--url) or in this process (--model;
     demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store.
-    Speech of several at once is given to each of them with --segmentation, else to one of them. Exit code 0 only if
-    every recording worked.
+    Speech of several at once is given to each of them with --segmentation, else to one of them. A model that tells
+    speakers apart itself (Nemotron-3-Diarization) hears several at once, and needs no --vad. Exit code 0 only if every
+    recording worked.
     """
     if vad is not None and speech is not None:
         raise typer.BadParameter("--speech stands in place of --vad; give one of them")
@@ -112,8 +113,13 @@ def diarize(
     speech_turns = None if speech is None else turns_in(speech)
     paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="diarize")
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
-        diarizer = _open(stack, model, vad, segmentation, options, store, rttm=format == "rttm")
-        if vad is None and speech_turns is None and segmentation is None:
+        diarizer: Diarizer | NetworkDiarizer
+        if (network := network_of(model.where, streaming=streaming, stack=stack)) is not None:
+            _check_alone(vad=vad, speech=speech, segmentation=segmentation, store=store, options=options)
+            diarizer = network
+        else:
+            diarizer = _open(stack, model, vad, segmentation, options, store, rttm=format == "rttm")
+        if network is None and vad is None and speech_turns is None and segmentation is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
         printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1)
         for index, path in enumerate(paths):
@@ -181,6 +187,14 @@ class _Printer:
             self._documents.put(index, json.dumps(fields, ensure_ascii=False) + "\n")
         elif not written:
             self._documents.put(index, self._documents.text(index, turns, named=self._named))
+
+
+def _check_alone(**given: Any) -> None:
+    """Refuse what goes with embeddings, for a model that tells speakers apart itself."""
+    if given.pop("options") != SpeakerOptions():
+        raise typer.BadParameter("this model tells speakers apart itself: leave options of clustering out")
+    if unfit := [f"--{name}" for name, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"{' and '.join(unfit)}: this model tells speakers apart itself; leave it out")
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

@@ -154,9 +154,11 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
+        if playback is not None and labels.speakers:
+            playback = replace(playback, around=labels.around(where, stack))
         system = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
         system = stack.enter_context(closing(system))
-        if labels.speakers:
+        if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
         if streaming:
             # One file after the other, since each shows its text as it grows.
@@ -236,7 +238,7 @@ def _load(
 
     bundle = where.prepared()
     opened = Bundle.open(bundle)
-    if opened.manifest.whisper is not None:
+    if opened.manifest.attending is not None:
         unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
         if unfit:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)

@@ -4,6 +4,7 @@ from tritone.diarization.activity import ActivityTurns, TurnRules, turns_of_acti
 from tritone.diarization.diarizer import Diarization, Diarizer, Speaker, SpeakerStream
 from tritone.diarization.error_rates import Errors, score_turns, sum_errors
 from tritone.diarization.names import Name, name_speakers
+from tritone.diarization.network import NetworkDiarizer, SpeakerWords, TurnsSoFar
 from tritone.diarization.online import OnlineSpeakers
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.segmented import Segmenter
@@ -17,12 +18,15 @@ __all__ = [
     "Diarizer",
     "Errors",
     "Name",
+    "NetworkDiarizer",
     "OnlineSpeakers",
     "Segmenter",
     "Speaker",
     "SpeakerOptions",
     "SpeakerStream",
+    "SpeakerWords",
     "TurnRules",
+    "TurnsSoFar",
     "Window",
     "WindowCutter",
     "label_windows",

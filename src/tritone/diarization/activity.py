@@ -64,6 +64,11 @@ class ActivityTurns:
         self._last: list[tuple[float, float | None] | None] = [None] * len(self._speakers)
 
     @property
+    def speakers(self) -> int:
+        """How many there are."""
+        return len(self._speakers)
+
+    @property
     def now_s(self) -> float:
         """Where the frames so far end, in seconds."""
         return self._start_s + self._frames * self._frame_s

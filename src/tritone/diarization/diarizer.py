@@ -140,11 +140,6 @@ class Diarizer:
         self._embed, self._listen, self._segmenter = embed, listen, segmenter
         self._enrolled, self._enrolled_cosine = dict(enrolled or {}), enrolled_cosine
 
-    @property
-    def needs_speech(self) -> bool:
-        """Whether it must be told where there is speech, or listen; a segmentation network finds it itself."""
-        return self._segmenter is None
-
     def diarize(
         self,
         source: AudioInput | bytes,
@@ -159,24 +154,21 @@ class Diarizer:
             source: a path, the bytes of a file, or (samples,) or (samples, channels) in [-1, 1].
             sample_rate: of the array, in Hz; None means `self.sample_rate`.
             recording: name of the recording in the turns; that of the source if not given.
-            speech: where there is speech, in order, where that is known; nobody listens then. Not with `segmenter`.
+            speech: where there is speech, in order, where that is known; nobody listens then. A segmentation
+                network finds speech itself, whatever this is.
 
         Raises:
             AudioError: the audio cannot be used.
             TritoneError: a model failed.
-            ValueError: `speech` is given, and a segmentation network that finds it.
         """
         if self._segmenter is not None:
-            if speech is not None:
-                raise ValueError("a segmentation network finds speech itself; leave speech out")
-            return self._diarize_segmented(
-                self._segmenter, self._blocks(source, sample_rate), recording or source_of(source, 0)
-            )
+            blocks = blocks_of(source, sample_rate, self.sample_rate)
+            return self._diarize_segmented(self._segmenter, blocks, recording or source_of(source, 0))
         listener = self._listener() if speech is None else GivenSpeechStream(speech, self.sample_rate)
         name = recording or source_of(source, 0)
         with closing(listener):
             work = _Work(self, listener)
-            for samples in self._blocks(source, sample_rate):
+            for samples in blocks_of(source, sample_rate, self.sample_rate):
                 work.accept(samples)
             work.finish()
         return self._result(work, name)
@@ -186,7 +178,7 @@ class Diarizer:
     ) -> Iterator[Turn]:
         """Play a file or an array into a stream, and yield each turn when its segment has ended; as of `diarize`."""
         with self.stream(recording or source_of(source, 0)) as stream:
-            for samples in self._blocks(source, sample_rate):
+            for samples in blocks_of(source, sample_rate, self.sample_rate):
                 yield from stream.accept(samples)
             yield from stream.finish()
 
@@ -200,16 +192,6 @@ class Diarizer:
                 "recordings; max_speakers is possible"
             )
         return SpeakerStream(self, recording)
-
-    def _blocks(self, source: AudioInput | bytes, sample_rate: int | None) -> Iterator[Waveform]:
-        step = round(STEP_S * self.sample_rate)
-        if isinstance(source, np.ndarray):
-            samples = load(source, sample_rate, self.sample_rate, check=True)
-            yield from (samples[start : start + step] for start in range(0, len(samples), step))
-            return
-        with closing(AudioBlocks(source, self.sample_rate)) as blocks:
-            for block in blocks:
-                yield from (widened(block[start : start + step]) for start in range(0, len(block), step))
 
     def _listener(self) -> Listener:
         return LevelStream(self.sample_rate) if self._listen is None else self._listen()
@@ -275,6 +257,18 @@ def _diarization(
         for label, voice, name in zip(labels, voices, names, strict=True)
     )
     return Diarization(tuple(turns), tuple(each for each in speakers if each.speech_s > 0), audio_s)
+
+
+def blocks_of(source: AudioInput | bytes, sample_rate: int | None, wanted: int) -> Iterator[Waveform]:
+    """The audio of a file or an array at a wanted rate in Hz, in pieces of seconds; errors as of `diarize`."""
+    step = round(STEP_S * wanted)
+    if isinstance(source, np.ndarray):
+        samples = load(source, sample_rate, wanted, check=True)
+        yield from (samples[start : start + step] for start in range(0, len(samples), step))
+        return
+    with closing(AudioBlocks(source, wanted)) as blocks:
+        for block in blocks:
+            yield from (widened(block[start : start + step]) for start in range(0, len(block), step))
 
 
 class _Work:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from tritone.formats.phrases import SLACK_S, Phrase, divided, phrases_of, printable
+from tritone.formats.phrases import SLACK_S, Phrase, divided, foreign, phrases_of, printable
 from tritone.transcript import Span, Transcript, joined
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
@@ -41,12 +41,13 @@ class CueOptions:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A subtitle: when it is on screen, its lines, and who speaks ("": unknown)."""
+    """A subtitle: when it is on screen, its lines, who speaks, and its language, if it is another ("": unknown)."""
 
     start_ms: int
     end_ms: int
     lines: tuple[str, ...]
     speaker: str = ""
+    language: str = ""
 
 
 def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named: bool = False) -> list[Cue]:
@@ -59,13 +60,14 @@ def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named:
     found: list[Cue] = []
     speaker = ""
     for phrase in phrases_of(transcript):
+        language = foreign(transcript, phrase)
         if named and phrase.speaker and phrase.speaker != speaker:
             first = phrase.words[0]
             named_words = [replace(first, text=each) for each in f"{printable(phrase.speaker)}:".split()]
             name = [replace(each, end_s=first.start_s) for each in named_words]
             phrase = Phrase((*name, *phrase.words))
         speaker = phrase.speaker
-        found += _cut(phrase, chosen)
+        found += (replace(cue, language=language) for cue in _cut(phrase, chosen))
     return list(_timed(_by_time(found), chosen, round(transcript.audio_s * 1000)))
 
 

@@ -82,6 +82,15 @@ def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phra
     return [Phrase(tuple(words)) for words in found if words]
 
 
+def foreign(transcript: Transcript, phrase: Phrase) -> str:
+    """The language of a phrase where it is another than that of the transcript; "" else, and where nobody knows."""
+    parts: Sequence[tuple[float, str]] = [(each.end_s, each.language) for each in transcript.segments]
+    parts = parts or [(each.audio_s, each.language) for each in transcript.ended]
+    middle_s = (phrase.start_s + phrase.end_s) / 2
+    at = bisect_right(parts, middle_s, key=lambda part: part[0])
+    return parts[at][1] if at < len(parts) and parts[at][1] != transcript.language else ""
+
+
 def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) -> list[list[Span]]:
     ends = {word.speaker: _ends(segments, word.speaker) for word in words}
     found: list[list[Span]] = []

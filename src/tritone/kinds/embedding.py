@@ -36,7 +36,12 @@ class EmbeddingKind(Kind):
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.embedding is None:
             return f"kind is {self.name!r}: an embedding, and nothing else, has the part `embedding`"
-        for part, owner in (("transducer", "a transducer"), ("whisper", "a Whisper model")):
+        for part, owner in (
+            ("transducer", "a transducer"),
+            ("whisper", "a Whisper model"),
+            ("diarization", "a model that tells speakers apart"),
+            ("encoder_decoder", "an encoder-decoder"),
+        ):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
         if manifest.vocabulary is not None:

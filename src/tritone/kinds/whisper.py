@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Manifest, Role, Whisper
+from tritone.bundle.manifest import SPEECH_PARTS, Attending, Manifest, Role
 from tritone.kinds.speech import TEXT_OUTPUTS, stream_tensors, transcript_tensors
 from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.streams import DEFAULT_CAPACITY
@@ -35,13 +35,15 @@ class WhisperKind(Kind):
     stream_details = DETAILS
 
     def fault(self, manifest: Manifest) -> str | None:
-        for part in ("streaming", "decoder", "transducer", "embedding"):
-            if getattr(manifest, part) is not None:
+        own = self.name.replace("-", "_")
+        for part in SPEECH_PARTS:
+            if part not in ("vocabulary", own) and getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part}`"
-        if manifest.whisper is None or manifest.vocabulary is None:
-            return f"kind is {self.name!r}: a Whisper model, and nothing else, has the part `whisper`, and a vocabulary"
-        if (largest := max(manifest.whisper.special_ids)) >= manifest.vocabulary.size:
-            return f"whisper names the token id {largest}, but the largest is {manifest.vocabulary.size - 1}"
+        special = getattr(manifest, own)
+        if special is None or manifest.vocabulary is None:
+            return f"kind is {self.name!r}: {self.noun}, and nothing else, has the part `{own}`, and a vocabulary"
+        if (largest := max(special.special_ids)) >= manifest.vocabulary.size:
+            return f"{own} names the token id {largest}, but the largest is {manifest.vocabulary.size - 1}"
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
@@ -50,20 +52,21 @@ class WhisperKind(Kind):
         if role == "features":
             features = TensorSpec(FLOAT32, (None, None, bins))
             return dict(WAVEFORMS), {"features": features, "num_frames": TensorSpec(INT64, (None,))}
-        cross = _cross(special)
+        positions = special.window_frames // 2
+        cross = cross_tensors(special, positions)
         if role == "encoder":
-            found = TensorSpec(FLOAT32, (None, special.window_frames // 2, manifest.encoder.output_dim))
+            found = TensorSpec(FLOAT32, (None, positions, manifest.encoder.output_dim))
             window = TensorSpec(FLOAT32, (None, special.window_frames, bins))
             return {"features": window}, {"encoder_out": found, **cross}
-        cache = TensorSpec(FLOAT32, (None, special.heads, None, special.head_dim))
-        caches = dict.fromkeys(special.self_names, cache)
-        plane = TensorSpec(INT64, (None, None))
-        inputs = {"tokens": plane, "padding": TensorSpec(INT64, (None,)), "places": plane, **cross, **caches}
-        outputs = {"logits": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        inputs, outputs = decoder_tensors(special, cross, manifest.tokens.size)
         if special.alignment_heads:
             heads = len(special.alignment_heads)
-            outputs["alignment"] = TensorSpec(FLOAT32, (None, heads, None, special.window_frames // 2))
-        return inputs, outputs | {f"next_{name}": cache for name in caches}
+            outputs["alignment"] = TensorSpec(FLOAT32, (None, heads, None, positions))
+        return inputs, outputs
+
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        assert bundle.manifest.whisper is not None
+        return tuple(bundle.manifest.whisper.languages)
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")
@@ -96,11 +99,21 @@ class WhisperKind(Kind):
         return stream_tensors(result, details=details)
 
 
-def _cross(special: Whisper) -> Specs:
-    positions = special.window_frames // 2
+def cross_tensors(special: Attending, positions: int | None) -> Specs:
+    """Keys and values of the audio of a decoder; `positions` None: any number of them."""
     key = TensorSpec(FLOAT32, (None, special.heads, special.head_dim, positions))
     value = TensorSpec(FLOAT32, (None, special.heads, positions, special.head_dim))
     return {name: key if "_key_" in name else value for name in special.cross_names}
+
+
+def decoder_tensors(special: Attending, heard: Specs, vocab: int) -> tuple[Specs, Specs]:
+    """The inputs and outputs of a decoder; `heard`: what it takes of the encoder."""
+    cache = TensorSpec(FLOAT32, (None, special.heads, None, special.head_dim))
+    caches = dict.fromkeys(special.self_names, cache)
+    plane = TensorSpec(INT64, (None, None))
+    inputs = {"tokens": plane, "padding": TensorSpec(INT64, (None,)), "places": plane, **heard, **caches}
+    outputs = {"logits": TensorSpec(FLOAT32, (None, None, vocab))}
+    return inputs, outputs | {f"next_{name}": cache for name in caches}
 
 
 WHISPER = WhisperKind()

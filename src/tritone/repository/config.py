@@ -167,7 +167,7 @@ class ModelOptions(ModelParameters):
 
         One process has the caches of all windows, and takes requests at any time.
         """
-        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.whisper is None:
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.attending is None:
             return self
         runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
         return replace(self, instances=1, left_open=()) if "torch" in runtimes else self
@@ -230,7 +230,10 @@ def model_config(
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(replace(settings, searches=",".join(kind.searches(bundle))), kind),
+        parameters=parameters_of(
+            replace(settings, searches=",".join(kind.searches(bundle)), languages=",".join(kind.languages(bundle))),
+            kind,
+        ),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))

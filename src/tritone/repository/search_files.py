@@ -78,7 +78,7 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     if options.decoding and kind.options is not DecodingOptions:
         flags = ", ".join(described(DecodingOptions)[name].flag for name in json.loads(options.decoding))
         raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for Whisper models; leave it out.")
-    if (special := bundle.manifest.whisper) is not None:
+    if (special := bundle.manifest.attending) is not None:
         if options.compile:
             raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
         try:

@@ -147,7 +147,7 @@ def open_system(
     from tritone import load
 
     recognizer = load(spec.target, **options)
-    if recognizer.bundle.manifest.whisper is None:
+    if recognizer.bundle.manifest.attending is None:
         speech_kind(recognizer.bundle)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
 

@@ -28,7 +28,7 @@ LANGUAGE_MODELS = "language_model"  # the folder of Wav2Vec2ProcessorWithLM
 
 
 def export_hf(**choices: Any) -> ExportReport:
-    """Export a CTC model of transformers: wav2vec 2.0, HuBERT, WavLM and the other types of `config.PREFIXES`.
+    """Export a model of transformers: Moonshine, or one with CTC (wav2vec 2.0, HuBERT, … `config.PREFIXES`).
 
     Args:
         choices: the fields of `HfOptions`.
@@ -38,6 +38,13 @@ def export_hf(**choices: Any) -> ExportReport:
         ValueError: see `ExportOptions`.
     """
     options = HfOptions(**choices)
+    if not options.folder.is_dir():
+        raise ExportError(f"folder not found: {options.folder}; give one that transformers' save_pretrained wrote")
+    options.progress("reading the model")
+    if read_json(options.folder / CONFIG).get("model_type") == "moonshine":
+        from tritone.families.moonshine.export import MoonshineModel
+
+        return write_bundle(MoonshineModel(options), options)
     return write_bundle(HfModel(options), options)
 
 
@@ -48,11 +55,8 @@ class HfModel(ExportedModel):
 
     def __init__(self, options: HfOptions) -> None:
         """Read the folder of the options."""
-        options.progress("reading the model")
         self.options = options
         folder = options.folder
-        if not folder.is_dir():
-            raise ExportError(f"folder not found: {folder}; give one that transformers' save_pretrained wrote")
         self.settings = parse_config(read_json(folder / CONFIG), str(folder / CONFIG))
         self.front_end, self.sample_rate = read_front_end(*read_extractor(folder), self.settings)
         self.network = self._read_network(folder)

@@ -17,6 +17,7 @@ from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.log_mel import LogMel, features_of
+from tritone.families.nemo.diarization_export import ExportedDiarization, is_diarization
 from tritone.families.nemo.folder import read_folder
 from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph, StreamingGraph
 from tritone.families.nemo.model import read_archive
@@ -27,8 +28,8 @@ START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
 
 def export_nemo(**choices: Any) -> ExportReport:
-    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model. A result never depends on
-    other utterances.
+    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model; or a model that tells
+    speakers apart, Nemotron-3-Diarization. A result never depends on other utterances.
 
     Args:
         choices: the fields of `NemoOptions`.
@@ -38,7 +39,8 @@ def export_nemo(**choices: Any) -> ExportReport:
         ValueError: see `ExportOptions`.
     """
     options = NemoOptions(**choices)
-    return write_bundle(ExportedNemo(options), options)
+    model = ExportedDiarization if is_diarization(options.archive) else ExportedNemo
+    return write_bundle(model(options), options)
 
 
 class ExportedNemo(ExportedModel):

@@ -7,32 +7,27 @@ ONNX graphs are written node by node (`onnx_graphs`); where torch is installed t
 (`model`), which programs of torch are made of. Without torch a folder of CTranslate2's is exported all the same.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
-from tritone.families.export.drift import Drift
-from tritone.families.export.frame import ExportedModel, write_bundle
+from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary, Whisper
+from tritone.families.export.frame import write_bundle
 from tritone.families.export.graph_files import Part
 from tritone.families.export.report import ExportReport
-from tritone.families.onnx.large import WeightFile, beside
+from tritone.families.export.token_drift import AttendingModel, Inputs, Opener
+from tritone.families.onnx.large import WeightFile
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
-from tritone.families.whisper.drift import TokenDrift
 from tritone.families.whisper.log_mel import matrices
 from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
-from tritone.runtime import Graph, open_graph
 from tritone.runtime.foreign import refuse_foreign
 
 if TYPE_CHECKING:
@@ -65,11 +60,12 @@ def export_whisper(**choices: Any) -> ExportReport:
     return write_bundle(WhisperModel(options), options)
 
 
-class WhisperModel(ExportedModel):
+class WhisperModel(AttendingModel):
     """A trained Whisper."""
 
     family = "whisper"
     sample_rate = SAMPLE_RATE
+    special: Whisper
 
     def __init__(self, options: WhisperOptions) -> None:
         """Read the files that the options name."""
@@ -81,8 +77,6 @@ class WhisperModel(ExportedModel):
         self.sources, self.notes = found.sources, found.notes
         self.choices = {}
         self._state = found.state
-        self._weights: WeightFile | None = None
-        self._drift: TokenDrift | None = None
         if find_spec("torch") is None:
             self.notes += (
                 "torch is not installed: float32 graphs were not compared with its network, and stand in for it where "
@@ -112,28 +106,24 @@ class WhisperModel(ExportedModel):
 
         return graphs_of(self.dims, self._state, self.special.alignment_heads, precision)
 
-    def prepare_drift(self, recordings: Sequence[Waveform]) -> None:
-        """Read the recordings with the float32 ONNX graphs, whatever runtime other graphs are for."""
-        if self._drift is not None:
-            return
-        with ExitStack() as stack:
-            weights = self._weights  # they are there already, unless nothing but programs of torch is exported
-            if weights is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory())
-                weights = stack.enter_context(WeightFile(Path(folder, "weights.bin")))
+    def start(self) -> Sequence[int]:
+        special = self.special
+        tokens = [special.sot, *list(special.languages.values())[:1], *list(special.tasks.values())[-1:]]
+        return [*tokens, special.no_timestamps]
 
-            def exact(role: Role) -> Graph:
-                path = weights.path.with_name(f".{role}.float32.onnx")
-                path.write_bytes(beside(self.onnx_graph(role, "fp32", weights)).SerializeToString())
-                stack.callback(path.unlink)
-                return open_graph(path)
-
-            self._drift = TokenDrift(exact, self.special, recordings)
-
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        self.prepare_drift(recordings)
-        assert self._drift is not None
-        return self._drift.of(role, opened)
+    def windows(self, exact: Opener, recordings: Sequence[Waveform]) -> Sequence[Inputs]:
+        graph, size = exact("features"), self.special.window_frames
+        found = []
+        for recording in recordings:
+            samples = np.ascontiguousarray(recording[: size * FRAME_SHIFT])[None]
+            [features] = graph(
+                {"waveform": samples, "num_samples": np.array([samples.shape[1]], np.int64)}, ["features"]
+            )
+            window = np.zeros((1, size, features.shape[2]), np.float32)
+            frames = min(samples.shape[1] // FRAME_SHIFT, size)
+            window[:, :frames] = features[:, :frames]
+            found.append({"features": window})
+        return found
 
     def manifest(self) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Role, Whisper
+from tritone.bundle.manifest import EncoderDecoder, Role, Whisper
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
@@ -24,6 +24,7 @@ from tritone.preparing import timed
 from tritone.runtime import Graph
 from tritone.runtime.graph import HELD, Array
 from tritone.runtime.torch.held import Held
+from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
 from tritone.search.device.choosing import Column, Specials
@@ -55,18 +56,22 @@ def open_device(
         BundleError: a program is damaged, or lacks a tensor of Whisper's.
         OperatorError: the device has too little memory.
     """
-    special = bundle.manifest.whisper
+    special = bundle.manifest.attending
     assert special is not None
-    assert special.encoder_heads is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
+    hears, encoder = None, dict[str, Any]()
     with timed(placement.preparing, "weights"):
-        encoder, decoder = (read_weights(path, placement.device) for path in paths)
+        if isinstance(special, EncoderDecoder):
+            hears = read_program(paths[0], steps.device).function(special.heard_names)
+        else:
+            encoder = read_weights(paths[0], placement.device)
+        decoder = read_weights(paths[1], placement.device)
     with timed(placement.preparing, "kernels"):
         kernels = kernels_of(steps, special)
-    sizes = Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
+    sizes = sizes_of(special)
     try:
-        network = Network(encoder, decoder, sizes, attending=kernels)
+        network = Network(encoder, decoder, sizes, attending=kernels, hears=hears)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
@@ -80,8 +85,18 @@ def open_device(
         )
 
 
-def kernels_of(steps: Steps, special: Whisper) -> Any:
+def sizes_of(special: Whisper | EncoderDecoder) -> Sizes:
+    """What the network must be told beside its weights."""
+    if isinstance(special, EncoderDecoder):
+        return Sizes(encoder_heads=0, heads=special.heads, form=special.form, positions=special.max_positions)
+    assert special.encoder_heads is not None
+    return Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
+
+
+def kernels_of(steps: Steps, special: Whisper | EncoderDecoder) -> Any:
     """The kernels for steps of texts, where the device and the heads are such that they can be used."""
+    if isinstance(special, EncoderDecoder):
+        return None  # they know neither windows of any length nor rotary positions
     found = attending_for(str(steps.device))
     return found if found is not None and found.can_attend(special.head_dim) else None
 
@@ -113,7 +128,7 @@ class OnDevice:
     def __init__(
         self,
         network: Network,
-        special: Whisper,
+        special: Whisper | EncoderDecoder,
         steps: Steps,
         bins: int,
         *,
@@ -127,11 +142,12 @@ class OnDevice:
         self._steps = steps
         self._encoding = steps.beside()
         self.ahead = steps.ahead
-        self._shape = special.window_frames, bins
+        # Of windows of features; samples are padded to one of a few lengths, up to the most.
+        self._shape = (special.window_frames, bins) if isinstance(special, Whisper) else (special.max_samples,)
         specials = Specials(
             eot=special.eot,
             no_timestamps=special.no_timestamps,
-            timestamp_begin=special.timestamp_begin,
+            timestamp_begin=min(special.timestamp_begin, network.vocab - 1),
             no_speech=special.no_speech,
             suppress_first=special.suppress_first,
         )
@@ -157,7 +173,8 @@ class OnDevice:
         """
 
         def encode(size: int) -> None:
-            self.encode([np.zeros((1, self._shape[1]), np.float32)] * size, [self.windows] * size).array()
+            blank = np.zeros((min(PADDED_SAMPLES, self._shape[0]), *self._shape[1:]), np.float32)
+            self.encode([blank] * size, [self.windows] * size).array()
 
         def read_before(size: int, length: int) -> None:
             self.read(np.zeros((size, length), np.int64), [*range(size)], [self.windows] * size)
@@ -183,11 +200,14 @@ class OnDevice:
         return self._steps.turn()
 
     def encode(self, windows: Sequence[Any], slots: Sequence[int]) -> Late:
-        """Encode windows (frames, bins) into slots; beside the steps, on a GPU."""
+        """Encode windows (frames, bins), or samples, into slots; beside the steps, on a GPU."""
         steps, writing = self._encoding, self.writing
-        size = len(windows)
+        size, (longest, *bins) = len(windows), self._shape
+        counts = np.array([len(window) for window in windows], np.int64)
+        if not bins:
+            longest = min(longest, -(-int(counts.max()) // PADDED_SAMPLES) * PADDED_SAMPLES)
         with steps.turn():
-            block = self._place(steps, ("features", size), (size, *self._shape))
+            block = self._place(steps, ("features", size, longest), (size, longest, *bins))
             for row, window in zip(block, windows, strict=True):
                 if isinstance(window, HeldFeatures):
                     row[: len(window)].copy_(window.tensor())
@@ -195,7 +215,8 @@ class OnDevice:
                     steps.put(row[: len(window)], window)
                 row[len(window) :].zero_()
             places = self._put(steps, ("slots", size), np.array(slots, np.int64))
-            steps.run(("hear", size), lambda: writing.network.hear(block, places, writing.caches))
+            given = None if bins else self._put(steps, ("counts", size), counts)
+            steps.run(("hear", size, longest), lambda: writing.network.hear(block, places, writing.caches, given))
             return steps.mark()
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None:

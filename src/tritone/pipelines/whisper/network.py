@@ -1,4 +1,4 @@
-"""The graphs of a Whisper bundle at work: features of recordings, windows to be decoded, and the decoder's caches.
+"""The graphs of a Whisper bundle, or of another encoder-decoder, at work: features, windows, the decoder's caches.
 
 waveform                  ->  features (frames, bins)
 features of some windows  ->  Heard, which makes decoders for any of them
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Whisper
+from tritone.bundle.manifest import Attending, EncoderDecoder, Whisper
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import Graph
@@ -30,7 +30,7 @@ def features_of(graph: Graph, waveform: Samples) -> Array:
 class Network:
     """The opened graphs of a bundle."""
 
-    def __init__(self, bundle: Bundle, placement: Placement, special: Whisper) -> None:
+    def __init__(self, bundle: Bundle, placement: Placement, special: Whisper | EncoderDecoder) -> None:
         """Open them; errors as of `open_chosen`."""
         self.special = special
         # A CPU has enough to do with the 1,500 positions of one window, whose scores alone take 54 MB in tiny.en.
@@ -40,30 +40,44 @@ class Network:
         self.decoder = open_chosen(bundle, "decoder", placement)[1]
 
     def hear(self, windows: Sequence[Array]) -> "Heard":
-        """Encode windows of features (frames, bins), of at most `window_frames`; what is missing is zero."""
-        names = self.special.cross_names
+        """Encode windows: features (frames, bins) of at most `window_frames`, the rest of which is zero; or samples."""
+        names, count = self.special.heard_names, len(windows)
         found: dict[str, Array] = {}
-        for start in range(0, len(windows), self._together):
+        for start in range(0, count, self._together):
             some = windows[start : start + self._together]
-            batch = np.zeros((len(some), self.special.window_frames, self.num_bins), np.float32)
-            for row, window in zip(batch, some, strict=True):
-                row[: len(window)] = window
-            for name, array in zip(names, self.encoder({"features": batch}, names), strict=True):
-                if len(some) == len(windows):
+            for name, array in zip(names, self.encoder(self._inputs(some), names), strict=True):
+                if len(some) == count:
                     found[name] = array
-                else:
-                    whole = found.setdefault(name, np.empty((len(windows), *array.shape[1:]), array.dtype))
-                    whole[start : start + len(some)] = array
+                    continue
+                shape = count, *array.shape[1:]
+                whole = found.get(name)
+                if whole is None or any(have < need for have, need in zip(whole.shape, shape, strict=True)):
+                    found[name] = np.zeros(shape, array.dtype)  # longer than those before
+                    if whole is not None:
+                        found[name][tuple(map(slice, whole.shape))] = whole
+                    whole = found[name]
+                whole[start : start + len(some)][tuple(map(slice, array.shape))] = array
         return Heard(self.decoder, self.special, found)
+
+    def _inputs(self, windows: Sequence[Array]) -> dict[str, Array]:
+        """What the encoder takes of some windows."""
+        counts = np.array([len(window) for window in windows])
+        if isinstance(self.special, Whisper):
+            batch = np.zeros((len(windows), self.special.window_frames, self.num_bins), np.float32)
+        else:
+            batch = np.zeros((len(windows), counts.max()), np.float32)
+        for row, window in zip(batch, windows, strict=True):
+            row[: len(window)] = window
+        return {"features": batch} if isinstance(self.special, Whisper) else {"waveform": batch, "num_samples": counts}
 
 
 class Heard:
-    """What the decoder attends to of some windows: keys and values of each layer, (windows, …).
+    """What the decoder attends to of some windows: keys and values of each layer, (windows, …), and perhaps how many.
 
     They are large, so rows are moved rather than copied: decoders of the same windows are used one after the other.
     """
 
-    def __init__(self, graph: Graph, special: Whisper, cross: Mapping[str, Array]) -> None:
+    def __init__(self, graph: Graph, special: Attending, cross: Mapping[str, Array]) -> None:
         """`cross` is kept, and its rows are moved."""
         self.graph, self.special, self._cross = graph, special, cross
         self._windows = list(range(len(next(iter(cross.values())))))  # of each row

@@ -8,23 +8,24 @@ together. What a recording gives does not depend on those that are decoded besid
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.byte_level import ByteLevelBpe
-from tritone.bundle.manifest import Whisper
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.graphs.choice import choose, open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt, prepared, values, with_options
+from tritone.pipelines.kind import kind_of
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
+from tritone.pipelines.whisper.identify import identifying
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
 from tritone.pipelines.whisper.stream import LiveStream
@@ -45,13 +46,15 @@ def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
     runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}
     if runtimes != {"torch"}:
         return f"its graphs are for {', '.join(sorted(runtimes))}; export it for runtime torch"
-    if bundle.manifest.whisper is None or bundle.manifest.whisper.encoder_heads is None:
+    if bundle.manifest.whisper is not None and bundle.manifest.whisper.encoder_heads is None:
         return "its manifest does not have encoder_heads; export it again"
     return None
 
 
 class WhisperPipeline:
     """Transcribes whole recordings. Has no state between calls; may be called from several threads."""
+
+    quick: ClassVar[Mapping[str, Any]] = {"temperature": (0.0,), "no_speech_threshold": None}  # options of a warm-up
 
     def __init__(
         self,
@@ -76,21 +79,26 @@ class WhisperPipeline:
             InputError: the model does not have what the options ask for.
             OperatorError: the device is not available, or the model should be compiled.
         """
-        if bundle.manifest.whisper is None:
-            raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
         if placement.compile:
-            raise OperatorError(f"{bundle.path} is a Whisper model, which nothing compiles; leave out compile.")
+            raise OperatorError(f"{bundle.path} is {kind_of(bundle).noun}, which nothing compiles; leave out compile.")
         self.bundle = bundle
-        self.special: Whisper = bundle.manifest.whisper
         self.sample_rate = bundle.manifest.sample_rate
-        self.frame_shift = bundle.manifest.features.frame_shift
         self.max_audio_s = max_audio_s
-        self.bpe = ByteLevelBpe(bundle.vocabulary.tokens)
-        self.model = Model(self.special, self.bpe, self.sample_rate, self.frame_shift)
         self.work = WorkLog(self.sample_rate)
-        self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
+        self.special, self.frame_shift = self._opened(placement)
         self._answers = self._answering(placement, on_device)
         self.options = self.check_options(options or DecodingOptions())
+
+    def _opened(self, placement: Placement) -> tuple[Any, int]:
+        """Open what is the kind's own; returns the manifest's part, and the samples of a frame of windows."""
+        bundle, special = self.bundle, self.bundle.manifest.whisper
+        if special is None:
+            raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
+        frame_shift = bundle.manifest.features.frame_shift
+        self.bpe = ByteLevelBpe(bundle.vocabulary.tokens)
+        self.model = Model(special, self.bpe, self.sample_rate, frame_shift)
+        self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
+        return special, frame_shift
 
     def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
         """Who answers what recordings ask."""
@@ -99,17 +107,11 @@ class WhisperPipeline:
         if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
             if reason is None:
-                from tritone.pipelines.whisper.device import (  # needs torch, and takes its time
-                    held_features,
-                    open_device,
-                )
+                from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time
                 from tritone.pipelines.whisper.engine import Engine
-                from tritone.runtime.torch.graph import TorchGraph
 
                 opened = open_device(self.bundle, placement)
-                graph = self._features_of.args[0]
-                if isinstance(graph, TorchGraph):
-                    self._features_of = partial(held_features, graph, self.frame_shift)
+                self._hold_features()
                 vocab, preparing = len(self.bundle.vocabulary), placement.preparing
                 return Engine(opened, self.special, vocab, self.work, self.frame_shift, preparing)
             if on_device:
@@ -117,6 +119,15 @@ class WhisperPipeline:
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
         network = Network(self.bundle, placement, self.special)
         return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
+
+    def _hold_features(self) -> None:
+        """Leave features on the device, where its own graph makes them."""
+        from tritone.pipelines.whisper.device import held_features
+        from tritone.runtime.torch.graph import TorchGraph
+
+        graph = self._features_of.args[0]
+        if isinstance(graph, TorchGraph):
+            self._features_of = partial(held_features, graph, self.frame_shift)
 
     def check_options(self, options: DecodingOptions) -> DecodingOptions:
         """The same options, after making sure that the model has what they ask for; raises `InputError`."""
@@ -171,7 +182,7 @@ class WhisperPipeline:
     def warm_up(self, max_audio_s: float = 1.0) -> None:
         """Transcribe silence, so that the first real request finds everything ready."""
         self._answers.warm_up()
-        options = replace(self.options, max_tokens=2, temperature=(0.0,), no_speech_threshold=None)
+        options = replace(self.options, max_tokens=2, **self.quick)
         self.transcribe([np.zeros(round(min(max_audio_s, 1.0) * self.sample_rate), np.float32)], [options])
         self.work.take()
 
@@ -205,6 +216,8 @@ class WhisperPipeline:
     def live(self, options: DecodingOptions | None = None) -> LiveStream:
         """A live stream without audio yet; raises `InputError` where its options ask for what the model has not."""
         options = self.options if options is None else self.check_options(options)
+        if options.task == "identify":
+            raise InputError("task identify is for whole recordings; transcripts of streams name the language anyway")
         return LiveStream(self.model, self._features_of, options, self._encoded(options.prompt))
 
     def answer(self, courses: Iterable[Course]) -> list[Any]:
@@ -212,5 +225,7 @@ class WhisperPipeline:
         return self._answers.run(courses)
 
     def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
-        features = self._features_of(waveform)
-        return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()
+        features, audio_s = self._features_of(waveform), len(waveform) / self.sample_rate
+        if options.task == "identify":
+            return identifying(self.model, features, options, audio_s)
+        return Transcribing(self.model, features, options, prompt, audio_s).course()

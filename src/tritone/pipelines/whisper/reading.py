@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import Whisper
+from tritone.bundle.manifest import Attending as Decoder
 from tritone.errors import TritoneError
 from tritone.pipelines.whisper.course import Align, Aligned, Course
 from tritone.pipelines.whisper.windows import FRAMES_PER_STEP
@@ -73,7 +73,7 @@ class TextUnderWay:
 class History:
     """The outputs of the last steps, as many as a text can take."""
 
-    def __init__(self, device: Attending, special: Whisper) -> None:
+    def __init__(self, device: Attending, special: Decoder) -> None:
         """Take the device, for what its texts attended to, and the ids of the model."""
         self._device, self._special = device, special
         self._kept = np.zeros((device.context + 4 * device.ahead, OUTPUTS, device.rows), np.float32)

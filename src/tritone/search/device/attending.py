@@ -5,10 +5,11 @@ newest tokens of some texts  ->  logits of the next ones; their keys and values 
 
 Caches are there from the start, a slot for each window and a row for each text under way. `Rows.origin` says in which
 row each position of a text is, so that texts that go on from another one need no copy of it. The form is that of
-openai/whisper whisper/model.py, with its names of tensors; other decoders that attend differ in their weights' names.
+openai/whisper whisper/model.py, with its names of tensors. Other decoders differ in what `Sizes` says, and in tensors
+that they have: angles of rotary positions, a norm of what is read, biases. Their encoders are functions from outside.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -42,8 +43,8 @@ class DecoderLayer(NamedTuple):
     own_out: Affine
     audio_norm: Affine
     audio_query: Affine
-    audio_key: Affine
-    audio_value: Affine
+    audio_key: Affine | None  # None where the encoder is not computed here
+    audio_value: Affine | None
     audio_out: Affine
     wide_norm: Affine
     wide: Affine
@@ -54,12 +55,15 @@ class DecoderLayer(NamedTuple):
 class Sizes:
     """Sizes that weights do not tell. `context`: tokens of prompt and text; `positions`: of a window's audio.
 
-    `alignment_heads`: (layer, head) of those that follow the audio.
+    `alignment_heads`: (layer, head) of those that follow the audio. `form`: the activation of the decoder's MLPs.
+    `positions`: the most of audio of any length; 0: as many as the encoder's weights tell.
     """
 
     encoder_heads: int
     heads: int
     alignment_heads: Sequence[tuple[int, int]] = ()
+    form: str = "gelu"
+    positions: int = 0
 
 
 class Attending(Protocol):
@@ -67,17 +71,21 @@ class Attending(Protocol):
 
     def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]: ...
 
-    def gelu(self, x: Tensor) -> Tensor: ...
+    def activation(self, x: Tensor) -> Tensor: ...
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor: ...
 
-    def attend_audio(self, query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Tensor: ...
+    def attend_audio(self, query: Tensor, keys: Tensor, values: Tensor, window: Tensor, *hidden: Tensor) -> Tensor: ...
+
+
+Hearing = Callable[[Tensor, Tensor], Sequence[Tensor]]
 
 
 class Caches:
     """Keys and values of windows (layers, windows + 1, heads, positions, dim), of texts (…, rows, heads, context, dim).
 
-    The last window takes what a call computes for nobody.
+    The last window takes what a call computes for nobody. `counts` (windows + 1,) int64: positions that are a window's
+    own, where windows differ in length.
     """
 
     def __init__(self, network: "Network", windows: int, rows: int) -> None:
@@ -95,6 +103,7 @@ class Caches:
             block(windows + 1, network.positions),
         )
         self.keys, self.values = block(rows, network.context), block(rows, network.context)
+        self.counts = torch.zeros(windows + 1, dtype=torch.int64, device=like.device)
 
     @staticmethod
     def window_bytes(network: "Network") -> int:
@@ -131,43 +140,68 @@ class Network:
         sizes: Sizes,
         *,
         attending: Attending | None = None,
+        hears: Hearing | None = None,
     ) -> None:
         """Take the tensors of the two graphs of a bundle, on their device, all of one type.
 
         Args:
             attending: what is not done by torch's operators; the module `attending_kernels`, where it can be used.
+            hears: an encoder of windows of any length, from samples (windows, samples) and their counts (windows,) to
+                the numbers of frames, and keys (windows, heads, dim, frames) and values (windows, heads, frames, dim)
+                of each layer; `encoder` is empty then. None: Whisper's, of its tensors.
 
         Raises:
             KeyError: a tensor is missing.
         """
         self.sizes = sizes
-        self.attending: Attending = attending or Plain()
-        self._stem = [_affine(encoder, f"encoder.{name}") for name in ("conv1", "conv2")]
-        self._stem_positions = encoder["encoder.positional_embedding"]
-        self.encoder = [
-            _encoder_layer(encoder, f"encoder.blocks.{index}") for index in range(_count(encoder, "encoder"))
-        ]
-        self._encoder_norm = _affine(encoder, "encoder.ln_post")
+        self.attending: Attending = attending or Plain(sizes.form)
+        self._hears, self.positions = hears, sizes.positions
+        if hears is None:
+            self._stem = [_affine(encoder, f"encoder.{name}") for name in ("conv1", "conv2")]
+            self._stem_positions = encoder["encoder.positional_embedding"]
+            self.encoder = [
+                _encoder_layer(encoder, f"encoder.blocks.{index}") for index in range(_count(encoder, "encoder"))
+            ]
+            self._encoder_norm = _affine(encoder, "encoder.ln_post")
+            self.positions = len(self._stem_positions)
         self.decoder = [_decoder_layer(encoder, decoder, index) for index in range(_count(decoder, "decoder"))]
         self.token_table = decoder["decoder.token_embedding.weight"]
-        self._token_positions = decoder["decoder.positional_embedding"]
+        self._rotary = decoder.get("decoder.rotary")  # (2, context, size), cosines and sines
+        self._token_positions = None if self._rotary is not None else decoder["decoder.positional_embedding"]
+        has_norm = "decoder.embedding_ln.weight" in decoder
+        self._embedding_norm = _affine(decoder, "decoder.embedding_ln") if has_norm else None
         self._norm = _affine(decoder, "decoder.ln")
-        self.vocab, self.context, self.positions = (
-            len(each) for each in (self.token_table, self._token_positions, self._stem_positions)
+        self.vocab = len(self.token_table)
+        self.context = (
+            decoder["decoder.positional_embedding"].shape[0] if self._rotary is None else self._rotary.shape[1]
         )
         # Products whose sizes are no multiples of 8 take twice as long on a GPU; nobody reads the further logits.
         head = decoder.get("decoder.head.weight", self.token_table)
-        self._head = F.pad(head, (0, 0, 0, -self.vocab % VOCAB_MULTIPLE))
+        more, bias = -self.vocab % VOCAB_MULTIPLE, decoder.get("decoder.head.bias")
+        self._head = Affine(F.pad(head, (0, 0, 0, more)), None if bias is None else F.pad(bias, (0, more)))
         self.device = self.token_table.device
 
-    def hear(self, features: Tensor, slots: Tensor, caches: Caches) -> None:
+    def hear(self, features: Tensor, slots: Tensor, caches: Caches, num_samples: Tensor | None = None) -> None:
         """Write what the decoder attends to of windows.
 
         Args:
-            features: (windows, frames, bins) float32.
+            features: (windows, frames, bins) float32; of an encoder from outside samples (windows, samples).
             slots: (windows,) int64.
+            num_samples: (windows,) int64, of such windows.
         """
         dtype = self.token_table.dtype
+        if self._hears is not None:
+            assert num_samples is not None
+            counts, *heard = self._hears(features, num_samples)
+            caches.counts.index_copy_(0, slots, counts)
+            for index, key in enumerate(heard[::2]):
+                for block, new in (
+                    (caches.audio_keys[index], key.transpose(2, 3)),
+                    (caches.audio_values[index], heard[2 * index + 1]),
+                ):
+                    most = min(new.shape[2], self.positions)
+                    block[:, :, :most].index_copy_(0, slots, new[:, :, :most].to(dtype))
+            return
         x = features.to(dtype).transpose(1, 2)
         for stride, each in enumerate(self._stem, 1):
             x = F.gelu(F.conv1d(x, each.weight, each.bias, stride=stride, padding=1))
@@ -178,6 +212,7 @@ class Network:
             x, y = _encode(x, y, layer, then, self.sizes.encoder_heads, self.attending)
         for index, into in enumerate(self.decoder):
             for product, cache in ((into.audio_key, caches.audio_keys), (into.audio_value, caches.audio_values)):
+                assert product is not None
                 cache[index].index_copy_(0, slots, self._split(F.linear(y, *product)))
 
     def read(self, tokens: Tensor, row: Tensor, window: Tensor, caches: Caches) -> None:
@@ -187,17 +222,21 @@ class Network:
             tokens: (texts, length) int64; what stands after the end of a shorter one does no harm.
             row, window: (texts,) int64, of each.
         """
-        x = self.token_table[tokens] + self._token_positions[: tokens.shape[1]]
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        x, hidden = self._embedded(tokens, position), self._hidden(window, caches)
         for index, layer in enumerate(self.decoder):
-            query, keys, values = self._split(F.linear(_norm(x, layer.own_norm), *layer.own), parts=3)
+            qkv = self._turned(F.linear(_norm(x, layer.own_norm), *layer.own), position)
+            query, keys, values = self._split(qkv, parts=3)
             caches.keys[index][row, :, : tokens.shape[1]] = keys
             caches.values[index][row, :, : tokens.shape[1]] = values
             own = F.scaled_dot_product_attention(query, keys, values, is_causal=True)
             x = x + F.linear(_joined(own), *layer.own_out)
             query = self._split(F.linear(_norm(x, layer.audio_norm), *layer.audio_query))
             audio = caches.audio_keys[index][window], caches.audio_values[index][window]
-            x = x + F.linear(_joined(F.scaled_dot_product_attention(query, *audio)), *layer.audio_out)
-            x = x + F.linear(F.gelu(F.linear(_norm(x, layer.wide_norm), *layer.wide)), *layer.narrow)
+            heard = F.scaled_dot_product_attention(query, *audio, attn_mask=next(iter(hidden), None))
+            x = x + F.linear(_joined(heard), *layer.audio_out)
+            wide = F.linear(_norm(x, layer.wide_norm), *layer.wide)
+            x = x + F.linear(ACTIVATIONS[self.sizes.form](wide), *layer.narrow)
 
     def write(self, rows: Rows, caches: Caches, alignment: Tensor | None = None) -> Tensor:
         """Read one more token of each text.
@@ -208,23 +247,48 @@ class Network:
         Returns:
             Logits (rows, vocab) of the tokens after it, in the network's precision; rows may have gaps between them.
         """
-        x = self.token_table[rows.token] + self._token_positions[rows.position]
+        x, hidden = self._embedded(rows.token, rows.position), self._hidden(rows.window, caches)
         layers, attending = self.decoder, self.attending
         y = F.linear(_norm(x, layers[0].own_norm), *layers[0].own)
         for index, layer in enumerate(layers):
+            y = self._turned(y, rows.position)
             own = attending.attend_text(y, caches.keys[index], caches.values[index], rows.origin, rows.position)
             x, query = _between(x, own, layer.own_out, layer.audio_norm, layer.audio_query, self.attending)
             if alignment is not None:
                 self._align(index, query, caches.audio_keys[index], rows.window, alignment)
-            heard = attending.attend_audio(query, caches.audio_keys[index], caches.audio_values[index], rows.window)
+            audio = caches.audio_keys[index], caches.audio_values[index]
+            heard = attending.attend_audio(query, *audio, rows.window, *hidden)
             after = index + 1
-            then = (
-                (layers[after].own_norm, layers[after].own)
-                if after < len(layers)
-                else (self._norm, Affine(self._head, None))
-            )
+            then = (layers[after].own_norm, layers[after].own) if after < len(layers) else (self._norm, self._head)
             x, y = _after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self.attending)
         return y[:, : self.vocab]
+
+    def _embedded(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """What is read: vectors (…, width) of tokens at their positions."""
+        x = self.token_table[tokens]
+        if self._token_positions is not None:
+            x = x + self._token_positions[position]
+        return x if self._embedding_norm is None else _norm(x, self._embedding_norm)
+
+    def _turned(self, qkv: Tensor, position: Tensor) -> Tensor:
+        """Queries, keys and values (…, 3 · width), of which the first two are turned by their rotary positions."""
+        if self._rotary is None:
+            return qkv
+        size, apart = self._rotary.shape[2], qkv.unflatten(-1, (3, self.sizes.heads, -1))
+        cosine, sine = self._rotary[:, position].unsqueeze(-2).unsqueeze(-2)
+        both = apart[..., :2, :, :size]
+        first, second = both.chunk(2, dim=-1)
+        turned = both * cosine + torch.cat([-second, first], dim=-1) * sine
+        turned = torch.cat([turned, apart[..., :2, :, size:]], dim=-1)
+        return torch.cat([turned, apart[..., 2:, :, :]], dim=-3).flatten(-3)
+
+    def _hidden(self, window: Tensor, caches: Caches) -> tuple[Tensor, ...]:
+        """What is added to scores of positions that are not a window's own, (rows, 1, 1, positions), if any are not."""
+        if self._hears is None:
+            return ()
+        there = torch.arange(self.positions, device=window.device)
+        own = there < caches.counts[window].reshape(-1, 1, 1, 1)
+        return (torch.where(own, 0.0, HIDDEN).to(self.token_table.dtype),)
 
     def _align(self, layer: int, query: Tensor, keys: Tensor, window: Tensor, found: Tensor) -> None:
         chosen = [(place, head) for place, (each, head) in enumerate(self.sizes.alignment_heads) if each == layer]
@@ -239,17 +303,28 @@ class Network:
         return apart if parts > 1 else apart[0]
 
 
+def _gated(x: Tensor) -> Tensor:
+    value, gate = x.chunk(2, dim=-1)
+    return value * F.silu(gate)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "gated-silu": _gated}
+
+
 class Plain:
     """By torch's operators; on a GPU attention of single tokens copies what it attends to."""
+
+    def __init__(self, form: str = "gelu") -> None:
+        self._activation = ACTIVATIONS[form]
 
     def added_norm(self, x: Tensor, more: Tensor, by: Affine) -> tuple[Tensor, Tensor]:
         """The sum of two tensors of one shape, and its norm."""
         x = x + more
         return x, _norm(x, by)
 
-    def gelu(self, x: Tensor) -> Tensor:
+    def activation(self, x: Tensor) -> Tensor:
         """The activation between two products."""
-        return F.gelu(x)
+        return self._activation(x)
 
     def attend_text(self, qkv: Tensor, keys: Tensor, values: Tensor, origin: Tensor, position: Tensor) -> Tensor:
         """What texts say before their newest token.
@@ -274,16 +349,18 @@ class Plain:
         scores = scores + torch.where(there <= position.unsqueeze(1), 0.0, HIDDEN).to(scores.dtype).unsqueeze(1)
         return torch.einsum("rhl,rlhd->rhd", scores.softmax(2), found[1]).reshape(rows, -1)
 
-    def attend_audio(self, query: Tensor, keys: Tensor, values: Tensor, window: Tensor) -> Tensor:
+    def attend_audio(self, query: Tensor, keys: Tensor, values: Tensor, window: Tensor, *hidden: Tensor) -> Tensor:
         """What is heard, (rows, width).
 
         Args:
             query: (rows, width).
             keys, values: (slots, heads, positions, dim).
             window: (rows,), the slots.
+            hidden: is added to the scores, (rows, 1, 1, positions), if there is any.
         """
         query = query.unflatten(1, (keys.shape[1], 1, -1))
-        return F.scaled_dot_product_attention(query, keys[window], values[window]).flatten(1)
+        mask = next(iter(hidden), None)
+        return F.scaled_dot_product_attention(query, keys[window], values[window], attn_mask=mask).flatten(1)
 
 
 def _norm(x: Tensor, by: Affine) -> Tensor:
@@ -302,7 +379,9 @@ def _encode(
     own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
     x, y = by.added_norm(x, heard, layer.wide_norm)
-    found: tuple[Tensor, Tensor] = by.added_norm(x, F.linear(by.gelu(F.linear(y, *layer.wide)), *layer.narrow), then)
+    found: tuple[Tensor, Tensor] = by.added_norm(
+        x, F.linear(by.activation(F.linear(y, *layer.wide)), *layer.narrow), then
+    )
     return found
 
 
@@ -323,7 +402,7 @@ def _after(
     by: Attending,
 ) -> tuple[Tensor, Tensor]:
     x, y = by.added_norm(x, F.linear(heard, *out), norm)
-    x, y = by.added_norm(x, F.linear(by.gelu(F.linear(y, *wide)), *narrow), then_norm)
+    x, y = by.added_norm(x, F.linear(by.activation(F.linear(y, *wide)), *narrow), then_norm)
     return x, F.linear(y, *then)
 
 
@@ -349,7 +428,8 @@ def _decoder_layer(encoder: Mapping[str, Tensor], decoder: Mapping[str, Tensor],
     name = f"decoder.blocks.{index}"
     own = _encoder_layer(decoder, name)
     norm, query, out = (_affine(decoder, f"{name}.cross_attn{part}") for part in ("_ln", ".query", ".out"))
-    key, value = (_affine(encoder, f"cross.{index}.{part}") for part in ("key", "value"))
+    parts = ("key", "value")
+    key, value = (_affine(encoder, f"cross.{index}.{part}") if encoder else None for part in parts)
     return DecoderLayer(*own[:3], norm, query, key, value, out, *own[3:])
 
 

@@ -126,7 +126,7 @@ def added_norm(x: Tensor, more: Tensor, by: Any) -> tuple[Tensor, Tensor]:
     return total, normal
 
 
-def gelu(x: Tensor) -> Tensor:
+def activation(x: Tensor) -> Tensor:
     """See `attending.Plain`; in place of `x`, which nobody else needs."""
     count = x.numel()
     _gelu[(triton.cdiv(count, ELEMENTS),)](x, count, ELEMENTS, num_warps=4)

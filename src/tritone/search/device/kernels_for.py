@@ -221,7 +221,7 @@ def fault_of_attending(kernels: Any, device: str) -> str:
                     *kept,
                     made.attend_audio(query[:rows], *audio, window[:rows]),
                     *made.added_norm(query[:rows], query[:rows] ** 2, norm),
-                    made.gelu(query[:rows].clone()),
+                    made.activation(query[:rows].clone()),
                 )
                 for made, kept in both
             )

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.client.models import ModelInfo
-from tritone.gateway.ask import Ask, SpeakerOptions
+from tritone.errors import InputError
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, language_parameters
 from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
@@ -20,9 +21,9 @@ FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_js
 STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
 MAX_TEXT = 10_000  # characters of a field
 NOTICE = "x-tritone-ignored"
-KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
 
 LISTS = (
+    "allowed_languages",
     "timestamp_granularities",
     "include",
     "keywords",
@@ -52,6 +53,7 @@ class TranscriptionRequest:
 
     model: str = ""
     language: str = ""
+    allowed_languages: tuple[str, ...] = ()
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     temperature: float | None = None
@@ -97,8 +99,8 @@ class TranscriptionRequest:
         if kind == "server_vad":
             ignored["chunking_strategy"] = "recordings are cut at pauses by the gateway's own rules"
         languages = form.lists.get("languages", [])
-        if len(languages) > 1:
-            raise FieldError("languages", "has several; give one language, or none to have it detected")
+        allowed = [code for each in form.lists.get("allowed_languages", []) for code in each.split(",")]
+        allowed += languages if len(languages) > 1 else []
         speakers = form.objects.get("speakers", {})
         if set(speakers) - {"num_speakers"} or (speakers and response_format != "diarized_json"):
             raise FieldError("speakers", "has num_speakers alone, and goes with response_format diarized_json")
@@ -107,7 +109,8 @@ class TranscriptionRequest:
             raise FieldError("channels", "each makes every channel a speaker; leave speakers and logprobs out")
         return cls(
             model=form.texts.get("model", ""),
-            language=form.texts.get("language") or (languages or [""])[0],
+            language=form.texts.get("language") or (languages[0] if len(languages) == 1 else ""),
+            allowed_languages=tuple(each.strip() for each in allowed if each.strip()),
             prompt=form.texts.get("prompt", ""),
             keywords=tuple(form.lists.get("keywords", ())),
             temperature=_number("temperature", form.texts.get("temperature", ""), 1.0),
@@ -129,10 +132,13 @@ class TranscriptionRequest:
         Raises:
             FieldError: the model has no meaning for a field.
         """
-        search: dict[str, Any] = {}
+        try:
+            search: dict[str, Any] = {**language_parameters(info, self.language, self.allowed_languages)}
+        except InputError as error:
+            raise FieldError("allowed_languages", str(error)) from error
         if info.has_prompt:
             prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
-            given = {"language": self.language, "prompt": prompt, "temperature": self.temperature}
+            given = {"prompt": prompt, "temperature": self.temperature}
             search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
             if self.words:
                 search["word_times"] = True
@@ -163,7 +169,7 @@ class TranscriptionRequest:
                 ignored["prompt"] = "the model takes none, keywords[] favours words"
             if self.temperature:
                 ignored["temperature"] = "the model samples nothing"
-            if self.language:
+            if self.language and not info.languages:
                 ignored["language"] = "the model writes its own"
         return {NOTICE: "; ".join(f"{name}: {why}" for name, why in ignored.items())} if ignored else {}
 

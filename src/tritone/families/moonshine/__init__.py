@@ -1,0 +1,1 @@
+"""Moonshine: from a folder of transformers to a bundle."""

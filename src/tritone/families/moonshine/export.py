@@ -1,0 +1,78 @@
+"""From a folder of transformers with a Moonshine model to a bundle.
+
+config.json, preprocessor_config.json, tokenizer.json, model.safetensors
+    ->  manifest.json, tokens.txt, and for each runtime and precision the graphs of encoder and decoder
+"""
+
+from typing import Any
+
+import torch
+
+from tritone.bundle.manifest import Encoder, EncoderDecoder, Features, Vocabulary
+from tritone.errors import ExportError
+from tritone.families.export.attended import AttendedModel, filled
+from tritone.families.hf.options import HfOptions
+from tritone.families.moonshine.checkpoint import SAMPLE_RATE, read_checkpoint
+from tritone.families.moonshine.model import MIN_SAMPLES, SUBSAMPLING, Network, num_frames_of
+
+LONGEST_S = 30  # of what the models were trained with
+# Of a text, above which upstream's examples cut it off: 6.5 in English, twice as many in other scripts.
+TOKENS_PER_SECOND = 13.0
+
+
+class MoonshineModel(AttendedModel):
+    """A trained Moonshine."""
+
+    family = "moonshine"
+    sample_rate = SAMPLE_RATE
+    min_samples = MIN_SAMPLES
+
+    def __init__(self, options: HfOptions) -> None:
+        """Read the folder of the options."""
+        if options.language is not None or options.stages or options.tail_padding_ms:
+            raise ExportError(
+                "--language, --stages and --tail-padding-ms are not for Moonshine, which has a graph for audio and one "
+                "for text; leave them out"
+            )
+        found = read_checkpoint(options.folder)
+        self.tokens, self.sources, self.choices = found.tokens, found.sources, {}
+        self.sizes = found.sizes
+        with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
+            network = Network(found.sizes)
+        self.network = filled(network, dict(found.state), str(options.folder))
+        form, longest = found.sizes.decoder, LONGEST_S * SAMPLE_RATE
+        self.special = EncoderDecoder(
+            text_context=form.context,
+            layers=form.layers,
+            heads=form.heads,
+            head_dim=form.head_dim,
+            eot=found.end,
+            max_samples=longest,
+            max_positions=int(num_frames_of(torch.tensor(longest))),
+            form=form.activation,
+            prompt=(found.start,),
+            silent=found.silent,
+            tokens_per_second=TOKENS_PER_SECOND,
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "kind": "encoder-decoder",
+            "features": Features(
+                kind="samples",
+                frame_length=1,
+                frame_shift=1,
+                num_mel_bins=1,
+                window="rectangular",
+                preemphasis=0.0,
+                low_freq=0.0,
+                sample_scale=1.0,
+            ),
+            "encoder": Encoder(
+                subsampling_rate=SUBSAMPLING, output_dim=self.sizes.decoder.width, min_samples=MIN_SAMPLES
+            ),
+            "vocabulary": Vocabulary(
+                size=self.sizes.decoder.vocab, units="bpe", blank_id=self.special.eot, eos_id=self.special.eot
+            ),
+            "encoder_decoder": self.special,
+        }

@@ -1,0 +1,47 @@
+"""Encoder-decoders without windows of one length: Moonshine's and Canary's, decoded as Whisper is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
+from tritone.kinds.whisper import WhisperKind, cross_tensors, decoder_tensors
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.runtime.graph import TensorSpec
+
+if TYPE_CHECKING:
+    from tritone.pipelines.whisper.attended import AttendedPipeline
+
+
+class EncoderDecoderKind(WhisperKind):
+    """Takes recordings of any length; one that is longer than the model takes at once is cut at pauses."""
+
+    name = "encoder-decoder"
+    noun = "an encoder-decoder"
+    does = "its decoder writes the text of a recording, or of parts of it"
+    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
+    stream_details = ""
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        special = manifest.encoder_decoder
+        assert special is not None
+        heard = {NUM_FRAMES: TensorSpec(INT64, (None,)), **cross_tensors(special, None)}
+        if role == "encoder":
+            found = TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))
+            return dict(WAVEFORMS), {"encoder_out": found, **heard}
+        return decoder_tensors(special, heard, manifest.tokens.size)
+
+    def roles(self, mode: str) -> tuple[Role, ...]:
+        return ("decoder",)
+
+    def open(self, bundle: Bundle, *, defaults: DecodingOptions | None = None, **options: Any) -> "AttendedPipeline":
+        from tritone.pipelines.whisper.attended import AttendedPipeline
+
+        return AttendedPipeline(bundle, options=defaults, **options)
+
+    def open_streaming(self, bundle: Bundle, **options: Any) -> Any:
+        return Kind.open_streaming(self, bundle, **options)
+
+
+ENCODER_DECODER = EncoderDecoderKind()
