@@ -140,11 +140,6 @@ class Diarizer:
         self._embed, self._listen, self._segmenter = embed, listen, segmenter
         self._enrolled, self._enrolled_cosine = dict(enrolled or {}), enrolled_cosine
 
-    @property
-    def needs_speech(self) -> bool:
-        """Whether it must be told where there is speech, or listen; a segmentation network finds it itself."""
-        return self._segmenter is None
-
     def diarize(
         self,
         source: AudioInput | bytes,
@@ -159,19 +154,16 @@ class Diarizer:
             source: a path, the bytes of a file, or (samples,) or (samples, channels) in [-1, 1].
             sample_rate: of the array, in Hz; None means `self.sample_rate`.
             recording: name of the recording in the turns; that of the source if not given.
-            speech: where there is speech, in order, where that is known; nobody listens then. Not with `segmenter`.
+            speech: where there is speech, in order, where that is known; nobody listens then. A segmentation
+                network finds speech itself, whatever this is.
 
         Raises:
             AudioError: the audio cannot be used.
             TritoneError: a model failed.
-            ValueError: `speech` is given, and a segmentation network that finds it.
         """
         if self._segmenter is not None:
-            if speech is not None:
-                raise ValueError("a segmentation network finds speech itself; leave speech out")
-            return self._diarize_segmented(
-                self._segmenter, blocks_of(source, sample_rate, self.sample_rate), recording or source_of(source, 0)
-            )
+            blocks = blocks_of(source, sample_rate, self.sample_rate)
+            return self._diarize_segmented(self._segmenter, blocks, recording or source_of(source, 0))
         listener = self._listener() if speech is None else GivenSpeechStream(speech, self.sample_rate)
         name = recording or source_of(source, 0)
         with closing(listener):

@@ -130,7 +130,7 @@ class SpeakerLabels:
         )
 
     def _check_alone(self) -> None:
-        if any(each is not None for each in (self.num_speakers, self.store, self.segmentation)):
+        if self.num_speakers is not None or self.store is not None or self.segmentation is not None:
             raise typer.BadParameter(
                 "--num-speakers, --store and --segmentation are for models for embeddings; this one tells speakers "
                 "apart itself"
@@ -178,8 +178,7 @@ class _Labelled:
                 raise InputError(
                     f"{result.source}: --speakers reads files of this machine, a second time; copy it to a file first"
                 )
-            speech = speech_of(result.value) if self._diarizer.needs_speech else None
-            found = self._diarizer.diarize(result.source, speech=speech)
+            found = self._diarizer.diarize(result.source, speech=speech_of(result.value))
         except TritoneError as error:
             return replace(result, value=None, error=error)
         value: Any = with_speakers(result.value, found.turns)

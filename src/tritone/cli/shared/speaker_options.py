@@ -236,7 +236,7 @@ def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Float
 
 def segmenter_of(opened: OpenModel, name: str) -> "Segmenter":
     """The segmentation network that is named, opened."""
-    from tritone.loading import load_as
+    from tritone import load_as
     from tritone.pipelines.segmenter import Segmenter
 
     try:
