@@ -27,9 +27,6 @@ KEPT_S = 3600.0  # of turns of a stream: words are labelled soon after they were
 class NetworkDiarizer:
     """Diarizes recordings and streams as `Diarizer` does, but speakers of several turns may talk at once."""
 
-    needs_speech = False
-    """As of `Diarizer`."""
-
     def __init__(
         self,
         recordings: Callable[[Any], SpeechActivity] | None,
