@@ -204,7 +204,7 @@ def transcript(
         write: makes a reading of one of them.
         options: what was asked for.
         audio_s: where its audio ends, in seconds.
-        language: as of `told_language`.
+        language: as of `given_language`.
     """
     shown: dict[str, Alternative] = {}
     for hypothesis in hypotheses:
@@ -227,8 +227,8 @@ def transcript(
     )
 
 
-def told_language(encoder: Encoder, options: SearchOptions) -> str:
-    """The language that a model was told, "" if it is told none or finds it itself."""
+def given_language(encoder: Encoder, options: SearchOptions) -> str:
+    """The language that a model was given, "" if it takes none or finds it itself."""
     language = options.language or encoder.language
     return "" if language == AUTO else language
 
@@ -236,7 +236,7 @@ def told_language(encoder: Encoder, options: SearchOptions) -> str:
 def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
     """The final transcript of a whole utterance of so many samples; all but its text is made when it is read."""
     seconds = num_samples / bundle.manifest.sample_rate
-    language = told_language(bundle.manifest.encoder, options)
+    language = given_language(bundle.manifest.encoder, options)
 
     def details() -> Transcript:
         def write(each: Hypothesis) -> Reading:
