@@ -207,7 +207,7 @@ def transcript(
         write: makes a reading of one of them.
         options: what was asked for.
         audio_s: where its audio ends, in seconds.
-        language: as of `told_language`.
+        language: as of `given_language`.
     """
     shown: dict[str, Alternative] = {}
     for hypothesis in hypotheses:
@@ -230,8 +230,8 @@ def transcript(
     )
 
 
-def told_language(encoder: Encoder, options: SearchOptions) -> str:
-    """The language that a model was told, "" if it is told none or finds it itself."""
+def given_language(encoder: Encoder, options: SearchOptions) -> str:
+    """The language that a model was given, "" if it takes none or finds it itself."""
     language = options.language or encoder.language
     return "" if language == AUTO else language
 
@@ -248,7 +248,7 @@ def utterance(
     `tags`: the tokens that say what `Encoder.tags` names; empty where there are none.
     """
     seconds = num_samples / bundle.manifest.sample_rate
-    language = told_language(bundle.manifest.encoder, options)
+    language = given_language(bundle.manifest.encoder, options)
 
     def details() -> Transcript:
         def write(each: Hypothesis) -> Reading:

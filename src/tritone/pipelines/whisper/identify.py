@@ -16,7 +16,7 @@ from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.transcript import Transcript, shares
 
 MAX_WINDOWS = 4  # of a recording, which two minutes have
-MOST = 5  # languages that are told
+MOST = 5  # languages of an answer
 REST = 0.01  # probability of all others together, which are not asked for
 LEAST_WEIGHT = 1e-3  # of a window of silence, which says little
 

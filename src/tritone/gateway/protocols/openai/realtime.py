@@ -163,10 +163,10 @@ class RealtimeSession:
             silence_s = turns.silence_duration_ms / 1000
             parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
             vad = VadOptions(parameters=parameters, prefix_s=turns.prefix_padding_ms / 1000)
-        told = language_parameters(model, config.language, config.allowed_languages)
+        languages = language_parameters(model, config.language, config.allowed_languages)
         return Ask(
             model=config.model,
-            search=told | hotwords(config.keywords) | dict(config.search),
+            search=languages | hotwords(config.keywords) | dict(config.search),
             texts=config.texts,
             vad=vad,
             final_model=config.final_model,
