@@ -90,6 +90,13 @@ def language_parameters(info: ModelInfo, language: str, allowed: Sequence[str] =
     return found
 
 
+def favoured(info: ModelInfo, words: Mapping[str, float]) -> dict[str, Any]:
+    """The request parameters by which a model favours words: its prompt, or hotwords with these weights."""
+    if not words:
+        return {}
+    return {"prompt": ", ".join(words)} if info.has_prompt else {"hotwords": dict(words)}
+
+
 def _named(language: str, info: ModelInfo) -> str:
     """A language as the model calls it: itself, or the first of the same language without the country."""
     known = info.languages

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritone.audio.live import SampleStream
 from tritone.errors import InputError, ServerSetupError
-from tritone.gateway.ask import KEYWORD_WEIGHT, Ask
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import GOODBYE_S, MAX_TEXT, UNREAD_S, as_json, read_json
@@ -219,8 +219,8 @@ class _Client:
         """What the client asks of the model that it names, or of the gateway's own."""
         name = self._asked.get("name") or ""
         language = self._asked.get("language") or ""
-        favoured = [*(self._asked.get("transcript_names") or ()), *(self._asked.get("transcript_terms") or ())]
-        if not all(isinstance(each, str) for each in (name, language, *favoured)):
+        terms = [*(self._asked.get("transcript_names") or ()), *(self._asked.get("transcript_terms") or ())]
+        if not all(isinstance(each, str) for each in (name, language, *terms)):
             raise InputError("name, language and the terms of `transcribe` must be texts")
         try:
             info = await self._gateway.speech.live_model(name)
@@ -228,15 +228,7 @@ class _Client:
             if name:
                 raise
             info = await self._gateway.speech.model("", "offline")  # which writes the utterance at its end
-        search: dict[str, Any] = {}
-        if info.has_prompt and language:
-            search["language"] = language.partition("-")[0].lower()
-        if favoured:
-            search |= (
-                {"prompt": ", ".join(favoured)}
-                if info.has_prompt
-                else {"hotwords": dict.fromkeys(favoured, KEYWORD_WEIGHT)}
-            )
+        search = {**language_parameters(info, language), **favoured(info, dict.fromkeys(terms, KEYWORD_WEIGHT))}
         return Ask(model=info.name, search=search, details=False)
 
     async def _write(self, events: Any) -> str:
@@ -265,7 +257,12 @@ class _Client:
         languages = [each.strip() for each in self._gateway.options.wyoming_languages.split(",") if each.strip()]
         about = {"attribution": HOME, "installed": True, "version": None}
         models = [
-            {"name": each.name, "languages": languages, "description": f"{each.name} ({each.kind})", **about}
+            {
+                "name": each.name,
+                "languages": list(each.languages) or languages,
+                "description": f"{each.name} ({each.kind})",
+                **about,
+            }
             for each in await self._gateway.speech.models()
         ]
         program = {

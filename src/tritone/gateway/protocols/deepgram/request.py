@@ -14,8 +14,9 @@ from typing import Any
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import ALAW, FLAC, MULAW, OGG_OPUS, PCM, AudioFormat, Encoding
-from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, VadOptions
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, VadOptions, favoured, language_parameters
 from tritone.texts import TextOptions
+from tritone.texts.options import LANGUAGES
 
 PROTOCOL = "deepgram"
 ENCODINGS: Mapping[str, Encoding] = {
@@ -56,6 +57,7 @@ class ListenRequest:
 
     model: str = ""
     language: str = ""
+    hints: tuple[str, ...] = ()  # languages that it may be, where none is named
     audio: AudioFormat = field(default_factory=AudioFormat)
     punctuate: bool = False
     smart_format: bool = False
@@ -102,6 +104,7 @@ class ListenRequest:
         return cls(
             model=query.text("model"),
             language=query.text("language"),
+            hints=tuple(given.get("language_hint", ())),
             audio=audio,
             diarize=query.switch("diarize") or query.text("diarize_model") not in OFF,
             favoured=_favoured(given),
@@ -119,15 +122,10 @@ class ListenRequest:
         Args:
             has_vad: whether a served model may find speech in a stream.
         """
-        search: dict[str, Any] = {}
-        language = self.language.partition("-")[0].lower()
-        if info.has_prompt:
-            if language not in ("", ANY_LANGUAGE):
-                search["language"] = language
-            if self.favoured:
-                search["prompt"] = ", ".join(self.favoured)
-        elif self.favoured:
-            search["hotwords"] = dict(self.favoured)
+        language = "" if self.language == ANY_LANGUAGE else self.language
+        hints = self.hints if info.has_prompt and not language else ()
+        search: dict[str, Any] = {**language_parameters(info, language, hints), **favoured(info, self.favoured)}
+        plain = language.partition("-")[0].lower()
         vad = None
         if has_vad and self.endpointing_ms:
             vad = VadOptions(parameters={"min_silence_s": self.endpointing_ms / 1000})
@@ -136,6 +134,7 @@ class ListenRequest:
             search=search,
             texts=TextOptions(
                 numbers=self.numerals or self.smart_format,
+                text_language=plain if plain in LANGUAGES else "",
                 punctuate=self.punctuate or self.smart_format,
                 profanity="mask" if self.profanity_filter else "keep",
             ),
