@@ -1,16 +1,27 @@
 """Small random models of transformers' Canary, as folders that it writes."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import sentencepiece
 import torch
+import yaml
 
 from families.conftest import babble
 from families.moonshine_models import write
-from families.parakeet_models import ENCODER
+from families.nemo_models import small_config, write_nemo
+from families.parakeet_models import ENCODER as PARAKEET
+from tritone.families.export.settings import Section
+from tritone.families.layers.text_decoder import of_transformers
+from tritone.families.nemo.canary import positions
+from tritone.families.nemo.canary_archive import RENAMED
+from tritone.families.nemo.encoder import ConformerEncoder
+from tritone.families.nemo.folder import encoder_of, spelled
 
+ENCODER = PARAKEET | {"intermediate_size": 32}  # twice as wide, as archives can say it
 TIMES = 60
 SPECIAL = [
     *("<unk>", "<|nospeech|>", "<pad>", "<|endoftext|>", "<|startoftranscript|>", "<|pnc|>", "<|nopnc|>"),
@@ -100,3 +111,67 @@ def generated(model: Any, waveform: npt.NDArray[np.float32], before: list[int], 
     found = model.generate(**given, do_sample=False, **options)[0].tolist()
     assert found[: len(before)] == before
     return [token for token in found[len(before) :] if token not in (END, IDS["<pad>"])]
+
+
+def write_archive(path: Path, model: Any, prompt_format: str = "canary2") -> Path:
+    """The same weights in an archive of NeMo's, with a tokenizer of the prompt's tokens and one of English."""
+    given, encoder = model.state_dict(), encoder_of(Section("encoder", ENCODER), {}, False)
+    state = {
+        f"encoder.{name}": given[f"model.{spelled(f'encoder.{name}', encoder)}"]
+        for name in ConformerEncoder(encoder).state_dict()
+    }
+    for name, value in given.items():
+        if ".decoder." in name or name.startswith("proj_out"):
+            theirs = of_transformers(name)
+            for old, new in reversed(RENAMED):  # later names are parts of earlier ones
+                theirs = theirs.replace(new, old)
+            state[theirs] = value
+    state["transf_decoder._embedding.position_embedding.pos_enc"] = positions(CONTEXT, ENCODER["hidden_size"])
+    content = small_config(
+        feat_in=ENCODER["num_mel_bins"],
+        n_layers=ENCODER["num_hidden_layers"],
+        d_model=ENCODER["hidden_size"],
+        n_heads=ENCODER["num_attention_heads"],
+        ff_expansion_factor=ENCODER["intermediate_size"] // ENCODER["hidden_size"],
+        conv_kernel_size=ENCODER["conv_kernel_size"],
+        subsampling="dw_striding",
+        subsampling_factor=8,
+        subsampling_conv_channels=ENCODER["subsampling_conv_channels"],
+        xscaling=False,
+    )
+    content["preprocessor"]["features"] = ENCODER["num_mel_bins"]
+    content |= {
+        "target": "nemo.collections.asr.models.aed_multitask_models.EncDecMultiTaskModel",
+        "prompt_format": prompt_format,
+        "transf_encoder": {"num_layers": 0},
+        "transf_decoder": {
+            "pre_ln_final_layer_norm": True,
+            "config_dict": {"num_attention_heads": 2, "pre_ln": True, "hidden_act": "relu"},
+        },
+        "tokenizer": {
+            "type": "agg",
+            "langs": {"spl_tokens": {"model_path": "nemo:s.model"}, "en": {"model_path": "nemo:e.model"}},
+        },
+    }
+    weights = io.BytesIO()
+    torch.save(state, weights)
+    files = {"./s.model": _pieces(["a"], SPECIAL[1:]), "./e.model": _pieces(["ab ba"], [])}
+    config = yaml.safe_dump(content, sort_keys=False).encode()  # ids go on from tokenizer to tokenizer
+    return write_nemo(path, {"./model_config.yaml": config, "./model_weights.ckpt": weights.getvalue(), **files}, "w")
+
+
+def _pieces(sentences: list[str], symbols: list[str]) -> bytes:
+    """A sentencepiece model with these symbols behind <unk>, and few pieces."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences * 20),
+        model_writer=trained,
+        vocab_size=1 + len(symbols) + 1 + len(set("".join(sentences)) - {" "}),
+        model_type="bpe",
+        user_defined_symbols=symbols,
+        bos_id=-1,
+        eos_id=-1,
+        pad_id=-1,
+        minloglevel=2,
+    )
+    return trained.getvalue()

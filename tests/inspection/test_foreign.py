@@ -47,7 +47,6 @@ FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
         "a PEFT adapter for 'openai/whisper-tiny'.*merge",
     ),
     "translator": (lambda path: folder(path, model__bin=translated(b"TransformerSpec")), "of type TransformerSpec"),
-    "canary.nemo": (lambda path: nemo(path, "nemo.collections.asr.models.EncDecMultiTaskModel"), "Canary"),
     "sortformer.nemo": (lambda path: nemo(path, "nemo.x.SortformerEncLabelModel"), "Sortformer"),
 }
 

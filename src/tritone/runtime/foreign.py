@@ -1,6 +1,6 @@
 """Forms of trained models that no family reads: what they are, and what would be needed. Nothing of them is loaded.
 
-ggml-base.bin, an adapter of PEFT, a folder of MLX, Canary as .nemo, …  ->  Foreign
+ggml-base.bin, an adapter of PEFT, a folder of MLX, Sortformer as .nemo, …  ->  Foreign
 """
 
 import json
@@ -19,7 +19,6 @@ MAX_MEMBERS = 1000
 GGML = {b"lmgg": "ggml", b"ggml": "ggml", b"GGUF": "GGUF"}
 NEMO = re.compile(r"^target:\s*['\"]?([\w.]+)", re.MULTILINE)
 NEMO_MODELS = {
-    "EncDecMultiTaskModel": ("Canary, an encoder with an attention decoder", "its decoder would be needed here"),
     "SortformerEncLabelModel": ("Sortformer, which says who speaks when", "its transformer would be needed here"),
 }
 

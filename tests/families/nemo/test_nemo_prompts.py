@@ -120,7 +120,6 @@ def test_prompts_without_their_class_or_their_numbers_are_refused(tmp_path: Path
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("nemo.collections.asr.models.EncDecMultiTaskModel", "this is Canary, which is read from a folder"),
         ("nemo.collections.asr.models.SortformerEncLabelModel", "this is Sortformer, .* would be needed"),
         ("some.Other", "not known here; its network and its search would be needed"),
     ],

@@ -67,7 +67,6 @@ READ = (
     *("EncDecHybridRNNTCTCBPEModel", "EncDecRNNTBPEModelWithPrompt", "EncDecHybridRNNTCTCBPEModelWithPrompt"),
 )
 OTHER_MODELS = {
-    "EncDecMultiTaskModel": "Canary, which is read from a folder of transformers, not from an archive",
     "SortformerEncLabelModel": "Sortformer, which says who speaks when; its transformer and labels of speakers would "
     "be needed here",
     "EncDecSpeakerLabelModel": "a speaker model such as TitaNet; its network would be needed here (speaker models of "
@@ -218,8 +217,8 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
             "config: no settings `joint`, and no decoder.vocabulary; only models with a CTC or an RNNT decoder can be "
             "read"
         )
-    features = _features(whole.section("preprocessor", FEATURE_KEYS))
-    encoder = _encoder(whole.section("encoder", ENCODER_KEYS), features)
+    features = feature_config(whole.section("preprocessor", FEATURE_KEYS))
+    encoder = encoder_config(whole.section("encoder", ENCODER_KEYS), features)
     found = ModelConfig(
         features=features,
         encoder=encoder,
@@ -302,7 +301,7 @@ def _check_defaults(whole: Section, found: ModelConfig) -> None:
         )
 
 
-def _features(section: Section) -> LogMelConfig:
+def feature_config(section: Section) -> LogMelConfig:
     for key, usual in FEATURES_AS_HERE.items():
         if (value := section.get(key, usual[0])) not in usual:
             raise ExportError(f"{section.path}.{key} is {shown(value)}; features are computed with {usual[0]} alone")
@@ -342,7 +341,7 @@ def _features(section: Section) -> LogMelConfig:
     )
 
 
-def _encoder(section: Section, features: LogMelConfig) -> EncoderConfig:
+def encoder_config(section: Section, features: LogMelConfig) -> EncoderConfig:
     if (found := section.whole("feat_in")) != features.n_filt:
         raise ExportError(f"encoder.feat_in is {found}, but preprocessor.features are {features.n_filt}")
     attention = section.get("self_attention_model", "rel_pos")

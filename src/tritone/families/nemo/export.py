@@ -19,7 +19,7 @@ from tritone.families.export.precision import in_precision
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.layers.log_mel import LogMel, features_of
-from tritone.families.nemo import canary
+from tritone.families.nemo import canary, canary_archive
 from tritone.families.nemo.canary import MODEL_TYPE
 from tritone.families.nemo.canary_export import CanaryModel
 from tritone.families.nemo.diarization_export import ExportedDiarization, is_diarization
@@ -50,6 +50,8 @@ def export_nemo(**choices: Any) -> ExportReport:
     folder = options.archive
     if folder.is_dir() and read_json_if_there(folder / CONFIG).get("model_type") == MODEL_TYPE:
         return write_bundle(CanaryModel(options, canary.read_folder(folder)), options)
+    if folder.is_file() and canary_archive.is_canary(folder):
+        return write_bundle(CanaryModel(options, canary_archive.read_archive(folder)), options)
     return write_bundle(ExportedNemo(options), options)
 
 

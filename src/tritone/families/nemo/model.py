@@ -162,7 +162,7 @@ def read_archive(path: Path) -> tuple[NemoModel, list[str]]:
         )
     state = state_of(loaded, path).tensors
     if BANDS in state:
-        _check_bands(state[BANDS], config.features, path)
+        check_bands(state[BANDS], config.features, path)
     return NemoModel.of(config, len(tokens) - 1, state, str(path)), tokens
 
 
@@ -181,7 +181,7 @@ def _tokens(path: Path, config: ModelConfig) -> list[str]:
     return [*pieces, BLANK]
 
 
-def _check_bands(stored: Tensor, config: LogMelConfig, path: Path) -> None:
+def check_bands(stored: Tensor, config: LogMelConfig, path: Path) -> None:
     """Compare the filters that an archive holds with those that are computed of its config."""
     made = mel_banks(config.n_filt, config.sample_rate, config.n_fft, config.low_freq, config.high_freq).T
     found = stored.float().numpy()
