@@ -204,10 +204,10 @@ class _Guard:
         self._arm()
         if is_first:
             self._thread.start()
-        if _state.resting:  # it did not see that there is something to do, and may stop the timer after we started it
-            while _state.resting:
-                time.sleep(0)
-            self._arm()
+        # A thread that did not see that there is something to do may stop the timer after it was started here.
+        while _state.resting:
+            time.sleep(0)
+        self._arm()
         now = time.time_ns()
         if now - _state.ticked > LIMIT_S * NANOSECONDS or now - _state.paused < self._wary_ns:
             os.kill(os.getpid(), signal.SIGKILL)
