@@ -19,6 +19,7 @@
         format_readers                                  strict readers of subtitles and TextGrids
         pages                                           command lines of documents, and a reader who copies them
         shared, workers                                 results made once a run; which tests stay on one worker
+        stalls                                          repeats a test that failed while the machine stood still
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
 """
@@ -26,6 +27,7 @@
 import gc
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,10 +43,12 @@ os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 import hypothesis
 import pytest
 
+import stalls
 import workers
 from object_server import ObjectServer
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.families.export.report import ExportReport
 from tritone.families.silero.export import export_silero
 from tritone.pipelines.ahead import compile_all
 from tritone.server import TritonServer
@@ -53,6 +57,7 @@ from wire_toys import toy_server
 pytest_plugins = ["served_toys"]  # fixtures
 
 WARN = "PYTHONWARNDEFAULTENCODING"
+TICKERS = pytest.StashKey[list["subprocess.Popen[bytes]"]]()
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tritone")
@@ -73,6 +78,20 @@ def _memory_is_not_measured() -> Iterator[None]:
     """Exports and builds of toys measure nothing: that would be a process for each, which takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tritone.pipelines.memory.measure", lambda bundle, index, **others: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_survive_stalls() -> Iterator[None]:
+    """A test that is repeated after a stall finds the models of its servers ready again."""
+    start = TritonServer.start
+
+    def started(self: TritonServer) -> None:
+        start(self)
+        stalls.STALLS.watch(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TritonServer, "start", started)
         yield
 
 
@@ -121,9 +140,28 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectS
 
 
 @pytest.fixture(scope="session")
+def tiny_en_cache(shared: Shared) -> Path:
+    """A cache of exports (`TRITONE_CACHE`) for this run, which has those of Whisper tiny.en that several tests need."""
+    return shared.folder / "tiny-en-cache"
+
+
+@pytest.fixture(scope="session")
 def silero_bundle(shared: Shared) -> Path:
     """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
     return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)
+
+
+@pytest.fixture(scope="session")
+def diarization_report(shared: Shared) -> ExportReport:
+    """Of a small random model that tells speakers apart, which lies beside its bundle; read-only by agreement."""
+    from families import diarization_models
+
+    return shared("diarization", diarization_models.export)
+
+
+@pytest.fixture(scope="session")
+def diarization_bundle(diarization_report: ExportReport) -> Path:
+    return diarization_report.bundle.path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -136,8 +174,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=workers.rank)
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            stalls.repeat(item)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # whoever starts the workers, or runs the tests itself
+        session.config.stash[TICKERS] = stalls.start()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (tickers := session.config.stash.get(TICKERS, None)) is not None:
+        stalls.stop(tickers)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -27,6 +27,7 @@ from benchmarks.measure import ROOT
 from tritone.client import Client
 from tritone.errors import TritoneError
 from tritone.server import free_ports
+from tritone.server.guard import NAME as GUARD
 
 if TYPE_CHECKING:
     from typing import Self
@@ -96,13 +97,18 @@ class Replica:
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it and everything below it at once, as a machine that fails."""
+        """End it and everything below it at once, as a machine that fails; its guard tidies up."""
+        guards = []
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.process.pid)
             for each in [process, *process.children(recursive=True)]:
                 with suppress(psutil.NoSuchProcess):
-                    each.kill()
+                    if GUARD in each.cmdline():
+                        guards.append(each)
+                    else:
+                        each.kill()
         self.process.wait()
+        psutil.wait_procs(guards, START_S)
 
     def close(self) -> None:
         self.kill()

@@ -4,7 +4,7 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ class Segment:
     `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
     speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
     `temperature`: at which it was written. `tokens`: ids, with those of its start and end where the model wrote any.
-    `speaker`: who spoke, "" where unknown.
+    `speaker`: who spoke, `language`: the code of its language; "" where unknown.
     """
 
     text: str
@@ -58,6 +58,7 @@ class Segment:
     temperature: float = 0.0
     tokens: tuple[int, ...] = ()
     speaker: str = ""
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ class Transcript:
     0; `ended` holds those that this step ended, in order and final, and `history` the text of all ended segments. Times
     count from the start of the stream.
 
-    `segments` and `language`, the code of the language, are of models that write them (Whisper); empty elsewhere.
+    `tags`: what else a model says of the audio as a whole, by name, such as ("emotion", "HAPPY") (SenseVoice).
+    `segments` are of models that write them (Whisper). `language`: the code of the language, of models that are told it
+    or find it out; `languages`: what was found, likeliest first, with its probability. Empty elsewhere.
     `settled`: characters at the start of a partial text that do not change any more; None where a model does not tell.
     """
 
@@ -88,19 +91,22 @@ class Transcript:
     history: str = ""
     segments: tuple[Segment, ...] = ()
     language: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+    languages: tuple[tuple[str, float], ...] = ()
     settled: int | None = None
 
     @classmethod
-    def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
+    def deferred(cls, text: str, details: "Callable[[], Self]", **known: Any) -> "Self":
         """A final transcript whose tokens, words, confidence and alternatives are made when one of them is read.
 
         Most servers send the text alone, which costs a tenth.
 
         Args:
             details: makes a transcript that has them.
+            known: the other fields.
         """
         made = cls.__new__(cls)
-        made.__dict__.update(text=text, audio_s=audio_s, _details=details)
+        made.__dict__.update(text=text, _details=details, **known)
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -146,6 +152,10 @@ class Transcript:
             ]
         if self.language:
             result["language"] = self.language
+        if self.tags:
+            result["tags"] = dict(self.tags)
+        if self.languages:
+            result["languages"] = {code: round(share, 4) for code, share in self.languages}
         if self.settled is not None:
             result["settled"] = self.settled
         if self.segments:
@@ -160,6 +170,7 @@ class Transcript:
                     "temperature": round(each.temperature, 4),
                     "tokens": list(each.tokens),
                     **_speaker_out(each),
+                    **({"language": each.language} if each.language else {}),
                 }
                 for each in self.segments
             ]
@@ -191,6 +202,7 @@ class Transcript:
                 for each in fields.get("alternatives", ())
             ),
             ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
+            languages=tuple((code, fields["languages"][code]) for code in fields.get("languages", ())),
             segments=tuple(
                 Segment(
                     **{each.name: part[each.name] for each in dataclass_fields(Segment) if each.name in part}
@@ -198,6 +210,7 @@ class Transcript:
                 )
                 for part in fields.get("segments", ())
             ),
+            tags=tuple(fields.get("tags", {}).items()),
             **known,
         )
 
@@ -210,6 +223,28 @@ def joined(before: str, after: str) -> str:
     if not before or not after or (_ideograph.match(before[-1]) and _ideograph.match(after[0])):
         return before + after
     return f"{before} {after}"
+
+
+def main_language(segments: Iterable[Segment]) -> str:
+    """The language that most of the time of some segments is in; empty if none says its own."""
+    spoken: dict[str, float] = {}
+    for each in segments:
+        if each.language:
+            spoken[each.language] = spoken.get(each.language, 0.0) + each.end_s - each.start_s
+    return max(spoken, key=spoken.__getitem__, default="")
+
+
+def shares(found: Iterable[tuple[str, float]], total: float) -> tuple[tuple[str, float], ...]:
+    """Languages with their probabilities over several parts of a recording, likeliest first.
+
+    Args:
+        found: probabilities in the parts, times what each part counts for.
+        total: what all parts count for together.
+    """
+    sums: dict[str, float] = {}
+    for code, share in found:
+        sums[code] = sums.get(code, 0.0) + share
+    return tuple(sorted(((code, share / total) for code, share in sums.items()), key=lambda each: -each[1]))
 
 
 def shifted(transcript: Transcript, seconds: float) -> Transcript:

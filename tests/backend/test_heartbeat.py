@@ -7,14 +7,16 @@ import time
 
 import psutil
 
-START = "import time; from tritone.backend import heartbeat; heartbeat.start({limit}); batch = heartbeat.batch(); "
+START = "import time; from tritone.backend import heartbeat; heartbeat.start({limits}); batch = heartbeat.batch(); "
 ENTER = "batch.__enter__(); print('begun', flush=True); "
 
 
-def begun(code: str, limit: float = 600.0) -> "subprocess.Popen[str]":
+def begun(code: str, limits: str = "") -> "subprocess.Popen[str]":
     """A process in the midst of its first batch, which executes the code."""
-    code = START.format(limit=limit) + ENTER + code
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8")
+    code = START.format(limits=limits) + ENTER + code
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
@@ -33,7 +35,7 @@ def test_a_process_that_was_stopped_does_not_execute_another_instruction() -> No
 
 
 def test_a_batch_beyond_its_limit_ends_the_process() -> None:
-    assert ended(begun("time.sleep(300)", limit=0.2)) == -signal.SIGKILL
+    assert ended(begun("time.sleep(300)", "0.2")) == -signal.SIGKILL
 
 
 def test_work_that_holds_the_lock_of_the_interpreter_is_no_pause() -> None:
@@ -45,7 +47,7 @@ def test_work_that_holds_the_lock_of_the_interpreter_is_no_pause() -> None:
 def test_batches_one_after_the_other_may_take_longer_together_than_one() -> None:
     again = "batch.__exit__(None, None, None); batch = heartbeat.batch(); batch.__enter__(); time.sleep(0.5); "
     code = again * 3
-    assert any(ended(begun(code, limit=1.2)) == 0 for _ in range(3))
+    assert any(ended(begun(code, "1.2")) == 0 for _ in range(3))
 
 
 def test_processes_of_models_do_not_load_what_they_do_not_need() -> None:
@@ -73,3 +75,33 @@ def test_a_pause_before_the_first_batch_is_forgiven() -> None:
     paused.resume()
     process.communicate("\n", timeout=60)
     assert process.returncode == 0
+
+
+IDLE = "batch.__exit__(None, None, None); time.sleep(0.5); print('idle', flush=True); input(); "
+AGAIN = "batch = heartbeat.batch(); batch.__enter__(); print('again', flush=True)"
+
+
+def paused_while_idle(code: str, limits: str) -> tuple[int, str]:
+    """Exit code and output of a process that was stopped when it had been idle for half a second, and then went on."""
+    process = begun(IDLE + code, limits)
+    assert process.stdout is not None
+    assert process.stdout.readline() in ("idle\n", "")
+    psutil.Process(process.pid).suspend()
+    time.sleep(0.8)
+    psutil.Process(process.pid).resume()
+    out, _ = process.communicate("\n", timeout=60)
+    return process.returncode, out
+
+
+def test_a_pause_of_a_process_that_has_been_idle_is_forgiven_and_batches_after_it_are_guarded_again() -> None:
+    limits = "600, 0.1, 0"
+    assert any(paused_while_idle(AGAIN, limits) == (0, "again\n") for _ in range(3))
+    assert any(paused_while_idle(AGAIN + "; time.sleep(1)", "0.2, 0.1, 0") == (-9, "again\n") for _ in range(3))
+
+
+def test_a_batch_that_may_have_come_while_the_process_stood_still_ends_it() -> None:
+    assert paused_while_idle(AGAIN, "600, 0.1, 600") == (-signal.SIGKILL, "")
+
+
+def test_a_process_that_has_just_answered_does_not_survive_a_pause() -> None:
+    assert paused_while_idle(AGAIN, "600, 600, 0") == (-signal.SIGKILL, "")

@@ -95,10 +95,10 @@ def test_times_are_for_requests_that_take_the_details(outputs: set[str]) -> None
     ],
 )
 def test_work_on_hotwords_ends_soon_however_many_there_are(text: str, told: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match=told) as caught:
         SearchOptions().changed({"hotwords": text})
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert len(str(caught.value)) < 500
 
 

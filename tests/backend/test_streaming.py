@@ -215,7 +215,7 @@ def test_idle_streams_are_closed_and_their_slots_given_to_others(raw: RawClient)
     first, second = halves()
     idle = [next(IDS), next(IDS)]
     assert raw.together([chunk(stream, first, model="brief", start=True) for stream in idle]) == ["abcd"] * 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     for _ in idle:
         while (answer := raw.ask(chunk(next(IDS), first, model="brief", start=True))) != "abcd":
             assert answer.status == "StatusCode.UNAVAILABLE"
@@ -232,7 +232,7 @@ def test_the_slot_of_a_client_that_vanished_mid_stream_starts_clean(raw: RawClie
     for _ in range(2):
         vanishing.ask(chunk(next(IDS), first, model="brief", start=True))
     vanishing.grpc.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         wave = [chunk(next(IDS), toy_waveform("new"), model="brief", start=True, end=True) for _ in range(2)]
         answers = raw.together(wave)

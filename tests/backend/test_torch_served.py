@@ -147,6 +147,7 @@ def test_a_served_model_answers_while_it_is_compiled_and_is_ready_at_once_the_ne
                 assert raw.together(asks) == ["three"]
                 control = Client(running.grpc_address, key=running.options.key).control
                 seen += [each.preparing for each in control.states("toy") if each.preparing not in seen]
+                time.sleep(0.1)  # leaves the cores to the compilers
             assert raw.together(asks) == ["three"]
             for link in links:
                 link.unlink()
@@ -171,6 +172,7 @@ def test_a_model_that_is_stopped_while_it_is_compiled_ends_with_its_compilers(
         while not compilers and time.monotonic() < until:
             below = psutil.Process(running.pid).children(recursive=True)
             compilers = [each for each in below if "tritone.runtime.torch.compiling" in each.cmdline()]
+            time.sleep(0.05)
         assert compilers
         start = time.monotonic()
     assert time.monotonic() - start < 30

@@ -308,7 +308,7 @@ def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_serv
         running.send_signal(signal.SIGTERM)
         _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
-    psutil.wait_procs(below, timeout=10)
+    psutil.wait_procs(below, timeout=60)
     assert alive(below) == []
     report = Report.read(tmp_path / "r.json")
     assert report.measurements[0].labels == {"max batch": "4"}

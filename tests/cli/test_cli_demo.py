@@ -30,6 +30,7 @@ from tritone.cli.main import app
 from tritone.cli.shared.tiny_en import PACKAGE, find_tiny_en, tiny_en_bundle
 from tritone.demo import SHIPPED_SENTENCES, Clip, Measured, Run, Voice, VoiceRun, read_clips, yardstick
 from tritone.errors import BundleError, OperatorError
+from tritone.server.watch import model_of
 
 ROOT = Path(__file__).parents[2]
 EVALUATION = {
@@ -320,9 +321,9 @@ def whisper(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_whisper_understands_ordinary_english_as_faster_whisper_does(
-    whisper: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    whisper: Path, monkeypatch: pytest.MonkeyPatch, tiny_en_cache: Path
 ):
-    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITONE_CACHE", str(tiny_en_cache))
     first = tiny_en_bundle(whisper, print)
     written = (first / "manifest.json").stat().st_mtime_ns
     assert tiny_en_bundle(whisper, print) == first
@@ -383,6 +384,37 @@ def test_other_signals_end_the_demo_as_ctrl_c_does(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
+def test_a_model_that_loses_its_process_in_the_midst_of_a_clip_is_loaded_again_and_no_clip_fails(
+    toy_bundle: Path, clips: Path
+):
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--realtime"]
+    with subprocess.Popen(
+        [*command, "--model", str(toy_bundle), "--clips", str(clips)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if line.startswith("  one  ") and not line.endswith("hello world\n"):
+                break
+        else:
+            pytest.fail("no clip was streamed")
+        (process,) = (
+            each
+            for each in psutil.Process(demo.pid).children(recursive=True)
+            if (model_of(each) or ("",))[0] == "toy-streaming"
+        )
+        process.kill()
+        out, err = demo.communicate(timeout=120)
+    assert demo.returncode == 0, err
+    assert f"model 'toy-streaming' lost its process {process.pid}" in err
+    seen = [(row[0], row[2], row[3], row[4]) for row in rows_of(out)]
+    assert {("one", "streaming", "hello world", "0.0"), ("three", "streaming", "tritone", "0.0")} <= set(seen)
+    assert "failed" not in out
+
+
+@pytest.mark.slow
 def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Path):
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--realtime"]
     with subprocess.Popen(
@@ -398,7 +430,7 @@ def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Pa
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert b"Traceback" not in err
-    _, left = psutil.wait_procs(family, timeout=10)
+    _, left = psutil.wait_procs(family, timeout=60)
     assert left == []
 
 

@@ -9,12 +9,17 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
+import tritone
+from toy_segmentation import write_toy_segmentation
 from toy_speaker import SAMPLE_RATE, toy_voice, write_toy_speaker
+from tritone.audio import read_audio
 from tritone.cli.main import app
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
+from tritone.corpus.clips import read_clips
 from tritone.formats.rttm import Turn, read_rttm, write_rttm
+from tritone.pipelines.detector import SpeakerDetector
 from tritone.result import TranscriptResult
 from tritone.transcript import Span, Transcript
 
@@ -41,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     soundfile.write(folder / "ben.wav", toy_voice(VOICES["ben"]), SAMPLE_RATE, subtype="FLOAT")
     (folder / "truth.rttm").write_text(write_rttm(TRUTH), encoding="utf-8")
     write_toy_speaker(folder / "toy")
+    write_toy_segmentation(folder / "segmentation")
     return folder
 
 
@@ -50,6 +56,20 @@ def diarize(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
 
 def labels(turns: Sequence[Turn]) -> list[str]:
     return [each.speaker for each in turns]
+
+
+def test_a_segmentation_network_finds_speech_and_speakers(folder: Path) -> None:
+    given = ("--segmentation", folder / "segmentation", "--reference", folder / "truth.rttm", "--format", "json")
+    code, out, err = diarize(folder, *given)
+    found = json.loads(out)
+    assert (code, "speech is found by its level" in err) == (0, False)
+    assert [each["speaker"] for each in found["speakers"]] == ["speaker1", "speaker2"]
+    assert found["errors"]["der"] < 0.1  # a window of a second has both where they change
+    for option in (("--vad", "x"), ("--speech", folder / "truth.rttm"), ("--streaming",)):
+        code, _, err = diarize(folder, "--segmentation", folder / "segmentation", *option)
+        assert (code, "--segmentation finds speech itself" in err) == (2, True)
+    code, _, err = diarize(folder, "--segmentation", folder / "toy")
+    assert (code, "a bundle of `tritone export pyannote`" in err) == (1, True)
 
 
 def test_turns_are_written_as_text_rttm_and_json(folder: Path, tmp_path: Path) -> None:
@@ -176,10 +196,12 @@ class Known:
             yield TranscriptResult(index=index, source=path, value=Transcript("anna ben anna", words=words))
 
 
+@pytest.mark.parametrize("segmentation", [None, "segmentation"])
 def test_words_of_transcripts_get_speakers_whatever_transcribes(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], segmentation: str | None
 ) -> None:
-    options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"))
+    network = None if segmentation is None else str(folder / segmentation)
+    options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"), segmentation=network)
     with options.added_to(Known(), Where(model="unused")) as system:
         assert system.describe()["speakers_model"] == "speaker"
         results = list(system.run([str(folder / "meeting.wav"), str(folder / "missing.wav"), "s3://bucket/a.wav"]))
@@ -198,10 +220,65 @@ def test_words_of_transcripts_get_speakers_whatever_transcribes(
     [
         (["--num-speakers", "2"], "--num-speakers goes with --speakers"),
         (["--speakers", "--speaker-threshold", "0.5"], "--speaker-threshold goes with --store"),
-        (["--speakers", "--streaming"], "leave --streaming out"),
+        (["--speakers", "--streaming"], "needs --speaker-model, one that tells speakers apart"),
     ],
 )
 def test_options_of_speakers_are_checked_before_anything_is_transcribed(arguments: list[str], complaint: str) -> None:
     code, _, err = run("transcribe", "a.wav", "--model", "demo-asr", *arguments)
     assert code == 2
     assert complaint in err
+
+
+def test_a_model_that_tells_speakers_apart_stands_in_place_of_clustering(
+    diarization_bundle: Path, folder: Path, tmp_path: Path
+) -> None:
+    clip = next(iter(read_clips())).path
+    model = tritone.load_as(SpeakerDetector, diarization_bundle)
+    code, out, err = run("diarize", clip, "--model", diarization_bundle, "--format", "json")
+    assert (code, err) == (0, "")  # nobody asks for a detector
+    found = json.loads(out)
+    expected = model.diarize(clip).segments
+    assert [(each["start_s"], each["speaker"]) for each in found["turns"]] == [
+        (round(each.start_s, 3), each.speaker) for each in sorted(expected, key=lambda each: each.start_s)
+    ]
+    ends = [each["end_s"] for each in found["turns"]]
+    assert any(end > after["start_s"] for end, after in zip(ends, found["turns"][1:], strict=False))  # they overlap
+    code, out, _ = run("diarize", clip, "--model", diarization_bundle, "--streaming", "--format", "rttm")
+    assert code == 0
+    with model.stream() as stream:
+        audio = read_audio(clip, 16000)
+        played = [*stream.accept(audio).segments, *stream.finish().segments]
+    assert sorted((round(each.start_s, 3), each.speaker) for each in read_rttm(out)) == sorted(
+        (round(each.start_s, 3), each.speaker) for each in played
+    )
+    for arguments, complaint in (
+        (["--vad", "vad"], "--vad: this model tells speakers apart itself"),
+        (["--store", tmp_path], "--store: this model tells speakers apart itself"),
+        (["--num-speakers", "2"], "leave options of clustering out"),
+    ):
+        code, _, err = run("diarize", clip, "--model", diarization_bundle, *arguments)
+        assert code == 2
+        assert complaint in err
+
+
+def test_words_of_files_and_of_streams_get_its_speakers(diarization_bundle: Path) -> None:
+    clip = next(iter(read_clips())).path
+    of_model = ("--model", "demo-asr", "--speakers", "--speaker-model", diarization_bundle)
+    code, out, _ = run("transcribe", clip, *of_model, "--timestamps", "--json")
+    assert code == 0
+    turns = tritone.load_as(SpeakerDetector, diarization_bundle).diarize(clip).segments
+    words = json.loads(out)["words"]
+    assert words
+    for word in words:
+        talking = {each.speaker for each in turns if each.start_s < word["end_s"] and each.end_s > word["start_s"]}
+        assert word["speaker"] in talking
+    code, out, _ = run("transcribe", clip, *of_model, "--streaming", "--timestamps", "--json")
+    last = json.loads(out.splitlines()[-1])
+    assert code == 0
+    assert all(word["speaker"].startswith("speaker") for word in last["words"])
+    code, _, err = run("transcribe", clip, *of_model[:4], "demo-speaker", "--streaming")
+    assert code == 2
+    assert "demo-speaker is one for embeddings" in err
+    code, _, err = run("transcribe", clip, *of_model, "--num-speakers", "2")
+    assert code == 2
+    assert "this one tells speakers apart itself" in err

@@ -207,6 +207,60 @@ def test_a_bad_file_among_good_ones_fails_alone_in_process_too(toy_bundle: Path,
         assert "bad.wav" in err
 
 
+@pytest.fixture
+def call(tmp_path: Path) -> Path:
+    """Two people on two channels, the second of whom begins while the first talks."""
+    first, second = toy_waveform("hello world"), toy_waveform("seven 7")
+    late = SAMPLE_RATE // 5
+    audio = np.zeros((max(len(first), late + len(second)), 2), np.float32)
+    audio[: len(first), 0], audio[late : late + len(second), 1] = first, second
+    path = tmp_path / "call.wav"
+    soundfile.write(path, audio, SAMPLE_RATE, subtype="FLOAT")
+    return path
+
+
+def test_each_channel_is_a_speaker_in_every_format(toy_bundle: Path, speech: list[Path], call: Path, tmp_path: Path):
+    each = (call, "--model", toy_bundle, "--channels", "each")
+    code, out, err = run(*each)
+    assert (code, sorted(out.splitlines()), err) == (0, ["channel1: hello world", "channel2: seven 7"], "")
+    found = json.loads(run(*each, "--format", "json")[1])
+    starts = [word["start_s"] for word in found["words"]]
+    assert starts == sorted(starts)
+    assert {word["text"]: word["speaker"] for word in found["words"]} == {
+        **{"hello": "channel1", "world": "channel1", "seven": "channel2", "7": "channel2"}
+    }
+    times = {
+        channel: [
+            json.loads(run(call, "--model", toy_bundle, "--channels", channel, "--format", "json")[1])["words"][0][key]
+            for key in ("start_s", "end_s")
+        ]
+        for channel in ("1", "2")
+    }
+    assert times["2"][0] > times["1"][0]
+    assert [[word["start_s"], word["end_s"]] for word in found["words"] if word["text"] in ("hello", "seven")] == [
+        *times.values()
+    ]
+    vtt = run(*each, "--format", "vtt")[1]
+    assert all(f"<v channel{number}>{text}</v>" in vtt for number, text in ((1, "hello world"), (2, "seven 7")))
+    # Among other files, some of one channel and one that is none, with a journal and again from it.
+    (tmp_path / "bad.wav").write_bytes(b"no audio")
+    many = (speech[2], tmp_path / "bad.wav", call, "--model", toy_bundle, "--channels", "each")
+    plain = run(*many)
+    assert plain[0] == 1
+    assert [line.split("\t")[1] for line in plain[1].splitlines()] == ["channel1: tritone", *out.splitlines()]
+    assert plain[2].count("bad.wav") == 1
+    for _ in range(2):
+        assert run(*many, "--journal", tmp_path / "journal") == plain
+
+
+def test_a_server_recognises_each_channel_as_the_bundle_does(toy_bundle: Path, served_toy: TritonServer, call: Path):
+    here, there = (
+        run(call, "--channels", "each", "--timestamps", *where)
+        for where in (("--model", toy_bundle), ("--url", served_toy.grpc_address, "--model", "toy"))
+    )
+    assert here == there
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -216,6 +270,10 @@ def test_a_bad_file_among_good_ones_fails_alone_in_process_too(toy_bundle: Path,
         (["--model", "b", "--realtime"], "--realtime goes with --streaming"),
         (["--url", "a", "--reconnect"], "--reconnect goes with --streaming"),
         (["--model", "b", "--streaming", "--reconnect"], "--reconnect goes with --url"),
+        (["--model", "b", "--channels", "0"], "--channels is mixed, each or the number of one"),
+        (["--model", "b", "--channels", "each", "--nbest", "2"], "for whole files and one reading"),
+        (["--model", "b", "--channels", "each", "--speakers"], "does not go with --ray or with labels"),
+        (["--url", "a", "--channels", "each", "s3://b/a.wav"], "copy s3://b/a.wav to a file first"),
         (["--url", "a:b"], "port must be a number"),
         (["--url", "http://a", "--protocol", "grpc"], "speaks http"),
         (["--url", "a", "--timeout-s", "0"], "timeout_s must be positive"),

@@ -1,5 +1,6 @@
 """Captions of a Whisper model end where its words do, in process, whatever the option says of times of words."""
 
+import json
 import re
 from pathlib import Path
 
@@ -74,3 +75,31 @@ def test_a_served_model_has_the_same_options(bundle: Path, tmp_path: Path) -> No
     refused = CliRunner().invoke(app, ["build", "demo-asr", "--task", "translate", "--output", str(tmp_path / "other")])
     assert refused.exit_code == 1
     assert "--task is for Whisper models" in refused.output
+
+
+def test_the_language_of_recordings_is_printed_and_listed(bundle: Path, tmp_path: Path) -> None:
+    recording, broken = bundle.parent / "a.wav", tmp_path / "b.wav"
+    broken.write_bytes(b"nothing that is audio")
+    expected = tritone.load(bundle, threads=1).identify(recording).get()
+    asked = ["language", "--model", str(bundle), str(recording)]
+    done = CliRunner().invoke(app, [*asked, str(broken), "--json", "--lists", str(tmp_path / "lists")])
+    assert (done.exit_code, str(broken) in done.stderr) == (1, True)
+    told = json.loads(done.stdout)
+    assert (told["recording"], told["language"]) == (str(recording), expected.language)
+    assert told["languages"] == {code: round(share, 4) for code, share in expected.languages}
+    [written] = (tmp_path / "lists").iterdir()
+    assert written.name == f"{expected.language}.json"
+    again = CliRunner().invoke(app, ["language", "--model", str(bundle), "--manifest", str(written)])
+    assert (again.exit_code, again.stdout.split("\t")[1].split()[0]) == (0, expected.language)
+    other = expected.languages[1][0]
+    one = CliRunner().invoke(app, [*asked, "--allowed-languages", other])
+    assert one.stdout.strip() == f"{recording}\t{other} 1.00"
+
+
+@pytest.mark.parametrize("allowed", ["xx", "../en", "e" * 99, ",".join(f"a{at}" for at in range(999))])
+def test_languages_that_no_model_has_are_wrong_usage(bundle: Path, allowed: str) -> None:
+    asked = ["language", "--model", str(bundle), str(bundle.parent / "a.wav"), "--allowed-languages", allowed]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code in (1, 2)
+    assert "languages" in done.output
+    assert "Traceback" not in done.output

@@ -80,14 +80,15 @@ SEVERAL_TEXTS = {
         "--dry-run": 2, "--force": 4, "--port": 2, "--collar-s": 2, "--num-speakers": 2, "--overcommit": 2,
     },
     "what a toolkit calls a file or a part of its checkpoints": {
-        "--checkpoint": 6, "--config": 3, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2, "--max-drift": 2,
-        "--language": 2, "--sample-rate": 3,
+        "--checkpoint": 8, "--config": 4, "--mean-vec": 2, "--tokens": 4, "--head": 2, "--layout": 2, "--opset": 2,
+        "--max-drift": 2, "--language": 2, "--sample-rate": 3,
     },
     "code of others that may run here": {"--trust": 2},
     "a model: which there may be, and how many": {"--model": 7, "--mode": 2},
     "one setting as it is stored, built, served, or used in process, each with a default of its own": {
         "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
         "--chunk-size": 6, "--left-chunks": 4, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
+        "--segmentation": 2,
         "--lm": 2, "--max-streams": 2, "--trial": 2, "--no-trial": 2,
     },
     "one setting of Triton, also as values that a sweep tries": {
@@ -98,7 +99,7 @@ SEVERAL_TEXTS = {
         "--metrics-port": 2, "--drain-s": 2, "--server": 2, "--tls-certificate": 2, "--seed": 3,
     },
     "audio in chunks, and what is done with it": {"--streaming": 7, "--realtime": 2, "--chunk-ms": 5},
-    "the same, for the WER of a load test": {"--case": 2, "--punctuation": 2, "--units": 2},
+    "the same, for the WER of a load test": {"--case": 2, "--punctuation": 3, "--units": 2},
 }  # fmt: skip
 """Options with several texts of help, and how many: why they are one meaning all the same. Think of one more first:
 an option that means something else needs another name."""

@@ -122,6 +122,8 @@ def test_every_python_example_in_the_documents_runs(
         expected = f"(2, {DIM})\n1.000\n"  # both files say the same
     elif "client.embed" in code:
         expected = f"speech.wav ({DIM},)\n"
+    elif ".identify(" in code:
+        expected = "interview.flac: "
     elif "my-whisper" in code:
         expected = "language de: "
     elif "client.detect" in code or detects:  # the toys' audio is no speech

@@ -88,6 +88,8 @@ def test_prometheus_scrapes_the_server_with_our_alerts(tmp_path: Path) -> None:
     general = yaml.safe_load((ROOT / "deploy" / "monitoring" / "prometheus.yml").read_text(encoding="utf-8"))
     assert ours["scrape_configs"][0].pop("static_configs") == [{"targets": ["server:8002"]}]
     general["scrape_configs"][0].pop("static_configs")
+    gateway = {"job_name": "tritone-gateway", "static_configs": [{"targets": ["gateway:9000"]}]}
+    assert ours["scrape_configs"].pop() == gateway
     assert ours == general
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed")

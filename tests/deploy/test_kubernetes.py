@@ -37,7 +37,7 @@ POD: tuple[str, ...] = (
 )
 POD += ("runtimeClassName", "securityContext", "nodeSelector", "tolerations", "affinity", "imagePullSecrets", "volumes")
 
-S3: dict[str, Any] = {"models": {"s3": {"url": "s3://models/production"}}}
+S3: dict[str, Any] = {"models": {"storage": {"url": "s3://models/production"}}}
 CLAIM: dict[str, Any] = {"models": {"volume": {"source": {"persistentVolumeClaim": {"claimName": "models"}}}}}
 KSERVE = {"kserve": {"enabled": True}}
 EXPOSED: dict[str, Any] = {
@@ -49,7 +49,7 @@ EXPOSED: dict[str, Any] = {
         "annotations": {"a": "b", "c": "d"},
         "grpcAnnotations": {"c": "e"},
     },
-    "gateway": {"enabled": True, "name": "edge", "namespace": "gateways", "hostnames": ["speech.example.com"]},
+    "routes": {"enabled": True, "name": "edge", "namespace": "gateways", "hostnames": ["speech.example.com"]},
 }
 SCALED = {"autoscaling": {"enabled": True}, "monitoring": {"serviceMonitor": True, "labels": {"release": "prometheus"}}}
 PLACED: dict[str, Any] = {
@@ -64,8 +64,27 @@ PLACED: dict[str, Any] = {
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/models"}},
     "serve": {"env": [{"name": "A", "value": "b"}], "args": ["--cache-mb=128"], "logLevel": "info"},
 }
+GATEWAY: dict[str, Any] = {
+    "gateway": {
+        "enabled": True,
+        "model": "asr",
+        "streamModel": "live",
+        "vadModel": "vad",
+        "aliases": ["whisper-1"],
+        "keys": {"secretName": "keys"},
+        "rivaPort": 50051,
+        "wyomingPort": 10300,
+        "args": ["--max-streams=100"],
+        "ingress": {"enabled": True, "host": "speech.example.com", "tlsSecretName": "web", "annotations": {"a": "b"}},
+        "autoscaling": {"enabled": True},
+    }
+}
+OLD: dict[str, Any] = {
+    "models": {"s3": S3["models"]["storage"]},
+    "gateway": {"enabled": True, "name": "edge", "namespace": "gateways", "hostnames": ["speech.example.com"]},
+}
 MATRIX: dict[str, dict[str, Any]] = {
-    "s3": S3 | {"models": {"s3": {**S3["models"]["s3"], "pollSeconds": 30, "secretName": "s3"}}},
+    "s3": S3 | {"models": {"storage": {**S3["models"]["storage"], "pollSeconds": 30, "secretName": "s3"}}},
     "claim": CLAIM,
     "cpu": CLAIM | {"gpu": {"count": 0}, "models": {"volume": {**CLAIM["models"]["volume"], "subPath": "a/b"}}},
     "tls": S3 | {"tls": {"secretName": "tls", "clientCaKey": "ca.crt"}},
@@ -75,6 +94,9 @@ MATRIX: dict[str, dict[str, Any]] = {
     "placed": S3 | PLACED | {"gpu": {"count": 2}},
     "open": S3 | {"networkPolicy": {"enabled": False}, "disruption": {"maxUnavailable": "25%"}},
     "closed": CLAIM | {"networkPolicy": {"clients": [], "metrics": []}, "cache": {"source": {"emptyDir": {}}}},
+    "gateway": S3 | GATEWAY | SCALED | PLACED,
+    "gateway, simple": CLAIM | {"gateway": {"enabled": True}, "tls": {"secretName": "tls"}},
+    "old names": OLD,
     "kserve s3": S3 | KSERVE | SCALED | PLACED,
     "kserve claim": CLAIM | KSERVE | EXPOSED | {"gpu": {"count": 0}, "tls": {"secretName": "tls"}},
 }
@@ -101,9 +123,19 @@ def of_kind(case: str, *kinds: str) -> list[dict[str, Any]]:
     return [each for each in rendered(case) if each["kind"] in kinds]
 
 
+def servers(case: str) -> list[dict[str, Any]]:
+    """The Deployment of the servers; of KServe's there is none."""
+    return [each for each in of_kind(case, "Deployment") if each["metadata"]["name"] == "speech-tritone"]
+
+
+def gateways(case: str) -> list[dict[str, Any]]:
+    """The Deployment of the gateway for applications, if there is one."""
+    return [each for each in of_kind(case, "Deployment") if each not in servers(case)]
+
+
 def pods(case: str) -> Iterator[dict[str, Any]]:
     """The specs of pods, with what the InferenceService adds to those of its runtime."""
-    for each in of_kind(case, "Deployment"):
+    for each in servers(case):
         yield each["spec"]["template"]["spec"]
     for runtime in of_kind(case, "ServingRuntime"):
         (service,) = of_kind(case, "InferenceService")
@@ -160,7 +192,7 @@ def test_pods_are_restricted(case: str) -> None:
             "runAsGroup": 10001,
             "fsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
-            **({"fsGroupChangePolicy": "OnRootMismatch"} if of_kind(case, "Deployment") else {}),
+            **({"fsGroupChangePolicy": "OnRootMismatch"} if servers(case) else {}),
         }
         (container,) = spec["containers"]
         assert container["securityContext"] == {
@@ -229,21 +261,23 @@ def test_our_commands_take_what_pods_call_them_with_and_time_enough_is_left(case
 
 @each_of_the_matrix
 def test_objects_find_each_other(case: str) -> None:
+    of_pods = []
     for deployment in of_kind(case, "Deployment"):
         labels = deployment["spec"]["template"]["metadata"]["labels"].items()
+        of_pods.append(labels)
         assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
-        assert ("replicas" in deployment["spec"]) == ("scaled" not in case)
+        scaled = [each["spec"]["scaleTargetRef"]["name"] for each in of_kind(case, "HorizontalPodAutoscaler")]
+        assert ("replicas" in deployment["spec"]) == (deployment["metadata"]["name"] not in scaled)
     for service in of_kind(case, "InferenceService"):
-        labels = service["spec"]["predictor"]["labels"].items()
+        of_pods.append(service["spec"]["predictor"]["labels"].items())
         assert (
             service["spec"]["predictor"]["model"]["runtime"] == of_kind(case, "ServingRuntime")[0]["metadata"]["name"]
         )
-    for each in of_kind(case, "Service"):
-        assert each["spec"]["selector"].items() <= labels
-    for each in of_kind(case, "PodDisruptionBudget"):
-        assert each["spec"]["selector"]["matchLabels"].items() <= labels
-    for each in of_kind(case, "NetworkPolicy"):
-        assert each["spec"]["podSelector"]["matchLabels"].items() <= labels
+    selectors = [each["spec"]["selector"] for each in of_kind(case, "Service")]
+    selectors += [each["spec"]["selector"]["matchLabels"] for each in of_kind(case, "PodDisruptionBudget")]
+    selectors += [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(case, "NetworkPolicy")]
+    for selector in selectors:
+        assert sum(selector.items() <= labels for labels in of_pods) == 1, "servers and gateways are told apart"
     for each in of_kind(case, "ServiceMonitor"):
         (watched,) = (
             service
@@ -253,7 +287,8 @@ def test_objects_find_each_other(case: str) -> None:
         assert [endpoint["port"] for endpoint in each["spec"]["endpoints"]] == ["metrics"]
         assert "metrics" in [port["name"] for port in watched["spec"]["ports"]]
         # `job` of deploy/monitoring
-        assert watched["metadata"]["labels"][each["spec"]["jobLabel"]] == "tritone"
+        job = "tritone-gateway" if each["metadata"]["name"].endswith("-gateway") else "tritone"
+        assert watched["metadata"]["labels"][each["spec"]["jobLabel"]] == job
     predictor = {("speech-tritone-predictor", port) for port in ("http", "grpc", 80, 8001)}
     known = (
         predictor
@@ -271,7 +306,7 @@ def test_objects_find_each_other(case: str) -> None:
     for each in of_kind(case, "HTTPRoute", "GRPCRoute"):
         assert {(to["name"], to["port"]) for rule in each["spec"]["rules"] for to in rule["backendRefs"]} <= known
     for each in of_kind(case, "HorizontalPodAutoscaler"):
-        wanted = "speech-tritone-predictor" if "kserve" in case else "speech-tritone"
+        wanted = "speech-tritone-predictor" if "kserve" in case else each["metadata"]["name"]
         assert each["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": wanted}
 
 
@@ -322,6 +357,50 @@ def test_the_network_policy_opens_metrics_to_monitoring_and_nothing_that_is_not_
     assert of_kind("open", "NetworkPolicy") == []
 
 
+@pytest.mark.parametrize("case", ["gateway", "gateway, simple"])
+def test_the_gateway_is_what_its_command_serves_and_is_locked_as_the_servers_are(case: str) -> None:
+    (deployment,) = gateways(case)
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    served = accepted("gateway", *container["args"])
+    found = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert found["metrics"] == served["metrics_port"]
+    assert found["http"] == served["port"]
+    assert (found.get("riva"), found.get("wyoming")) == (served["riva_port"], served["wyoming_port"])
+    assert {container[f"{name}Probe"]["httpGet"]["port"] for name in ("readiness", "liveness")} == {found["metrics"]}
+    assert spec["terminationGracePeriodSeconds"] > served["drain_s"] + int(
+        container["lifecycle"]["preStop"]["exec"]["command"][1]
+    )
+    scheme = "https" if "simple" in case else "http"
+    assert environment["TRITON"] == f"{scheme}://speech-tritone:8000"
+    (server,) = servers(case)
+    (of_server,) = server["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"] == of_server["securityContext"]
+    assert spec["securityContext"] == server["spec"]["template"]["spec"]["securityContext"]
+    writable = {each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {"/tmp"}
+    assert (served["keys"] is not None) == ("keys" in {each["name"] for each in spec["volumes"]})
+    (policy,) = (each for each in of_kind(case, "NetworkPolicy") if each["metadata"]["name"].endswith("-gateway"))
+    opened = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
+    assert sorted(opened) == sorted(found.values())
+    (of_servers,) = (each for each in of_kind(case, "NetworkPolicy") if each is not policy)
+    own = {"podSelector": {"matchLabels": policy["spec"]["podSelector"]["matchLabels"]}}
+    assert [own] in [rule["from"] for rule in of_servers["spec"]["ingress"]]
+
+
+def test_old_names_of_values_still_mean_what_they_meant_with_a_warning() -> None:
+    new = S3 | {"routes": OLD["gateway"]}
+    old_text, new_text = (
+        helm("template", "speech", CHART, "--namespace", "asr", values=each).stdout for each in (OLD, new)
+    )
+    assert old_text == new_text
+    assert "kind: HTTPRoute" in old_text
+    done = helm("install", "speech", CHART, "--dry-run=client", values=OLD)
+    assert "now routes.name" in done.stdout
+    assert "now models.storage" in done.stdout
+
+
 def test_ingress_annotations_of_a_protocol_win() -> None:
     found = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in of_kind("exposed", "Ingress")}
     assert found == {"speech-tritone-http": {"a": "b", "c": "d"}, "speech-tritone-grpc": {"a": "b", "c": "e"}}
@@ -330,14 +409,19 @@ def test_ingress_annotations_of_a_protocol_win() -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({}, "no models: set models.s3.url"),
+        ({}, "no models: set models.storage.url"),
         ({"models": S3["models"] | CLAIM["models"]}, "are both given"),
         (S3 | {"drian": {"limitSeconds": 60}}, "'drian' not allowed"),
         (S3 | {"drain": {"settleSeconds": 60, "limitSeconds": 60}}, "must be less than drain.limitSeconds (60)"),
         (S3 | {"sharedMemory": "9Gi"}, "sharedMemory (9Gi) must be less than resources.memory (8Gi)"),
         (S3 | {"sharedMemory": "1.5G", "resources": {"memory": "1400Mi"}}, "sharedMemory (1.5G) must be less"),
         (S3 | {"ingress": {"enabled": True}}, "needs ingress.host"),
-        (S3 | {"gateway": {"enabled": True}}, "needs gateway.name"),
+        (S3 | {"routes": {"enabled": True}}, "needs routes.name"),
+        (S3 | {"gateway": {"enabled": True, "ingress": {"enabled": True}}}, "needs gateway.ingress.host"),
+        (S3 | {"gateway": {"name": "edge"}, "routes": {"enabled": True, "name": "edge"}}, "use routes alone"),
+        ({"models": {**S3["models"], "s3": S3["models"]["storage"]}}, "use models.storage alone"),
+        (KSERVE | {"models": {"storage": {"url": "az://models/x"}}}, "KServe reads no az://"),
+        ({"models": {"storage": {"url": "ftp://models/x"}}}, "does not match pattern"),
         (S3 | {"autoscaling": {"enabled": True, "minReplicas": 20}}, "more than autoscaling.maxReplicas"),
         (
             S3 | {"autoscaling": {"enabled": True, "streamsPerReplica": 0, "queueMilliseconds": 0}},
@@ -380,7 +464,11 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
         "tritone_streams": {"type": "AverageValue", "averageValue": "100"},
         "tritone_queue_seconds": {"type": "AverageValue", "averageValue": "50m"},
     }
-    assert asked.keys() == queries.keys()
+    (of_gateway,) = (
+        each for each in of_kind("gateway", "HorizontalPodAutoscaler") if "gateway" in str(each["metadata"])
+    )
+    sessions = [each["pods"]["metric"]["name"] for each in of_gateway["spec"]["metrics"]]
+    assert {*asked, *sessions} == queries.keys()
     assert [
         each["pods"]["metric"]["name"]
         for each in of_kind("scaled by queue", "HorizontalPodAutoscaler")[0]["spec"]["metrics"]
@@ -398,6 +486,9 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
         series("tritone_proxy_open_streams", "a", "7x10"),
         series("tritone_proxy_open_streams", "b", "0x10"),
         series("tritone_proxy_open_streams", "other", "9x10"),
+        series("tritone_gateway_streams_open", "a", "3x10", protocol="stream"),
+        series("tritone_gateway_streams_open", "a", "4x10", protocol="deepgram"),
+        series("tritone_gateway_streams_open", "b", "0x10", protocol="stream"),
         # of a, model x waits 20 ms for each of 600 requests a minute, y waits 5 ms; b has no requests
         series(waited, "a", "0+12000000x10", model="x", version="1"),
         series(answered, "a", "0+600x10", model="x", version="1"),
@@ -406,7 +497,7 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
         series(waited, "b", "5x10", model="x", version="1"),
         series(answered, "b", "1x10", model="x", version="1"),
     ]
-    expected = {"tritone_streams": (7, 0), "tritone_queue_seconds": (0.02, 0)}
+    expected = {"tritone_streams": (7, 0), "tritone_queue_seconds": (0.02, 0), "tritone_gateway_sessions": (7, 0)}
     tests = [
         {
             "expr": query,
@@ -431,7 +522,7 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
     )
     assert done.returncode == 0, done.stdout + done.stderr
     # the names that a server has, not only ours
-    assert (ROOT / "deploy/monitoring/alerts.yml").read_text(encoding="utf-8").count(waited)
+    assert (ROOT / "deploy/monitoring/grafana/tritone.json").read_text(encoding="utf-8").count(waited)
 
 
 def test_the_charts_that_documents_install_render_with_their_values() -> None:

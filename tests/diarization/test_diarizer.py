@@ -89,6 +89,32 @@ def test_a_stream_labels_speakers_as_it_goes_on(step: int) -> None:
     assert stream.speakers.labels == ("speaker1", "speaker2", "speaker3")
 
 
+def test_a_speaker_is_told_within_a_second_while_the_segment_goes_on() -> None:
+    audio, step, live = recording(), SAMPLE_RATE // 10, {}
+    embedded: list[bytes] = []
+
+    def counted(waveforms: Sequence[Waveform]) -> Waveform:
+        embedded.extend(each.tobytes() for each in waveforms)
+        return embed(waveforms)
+
+    with Diarizer(counted, sample_rate=SAMPLE_RATE).stream("live") as stream:
+        turns = []
+        for start in range(0, len(audio), step):
+            turns += stream.accept(audio[start : start + step])
+            live[round((start + step) / SAMPLE_RATE, 1)] = stream.under_way
+        turns += stream.finish()
+        assert stream.under_way == []
+    assert spans(turns) == expected(0.05, **BY_NUMBER)  # as without looking
+    for start_s, end_s, name in PARTS:
+        if end_s - start_s > 1:
+            for at in np.arange(start_s + 1, end_s, 0.1):
+                (turn,) = live[round(float(at), 1)]
+                assert (turn.speaker, round(turn.start_s, 2)) == (BY_NUMBER[name], round(start_s - 0.05, 2))
+                assert at - turn.end_s <= 0.2 + 1e-6
+    assert live[0.4] == live[3.5] == []  # nobody
+    assert len(set(embedded)) == len(embedded)  # nothing twice
+
+
 def test_a_stream_cannot_know_the_number_of_speakers() -> None:
     diarizer = Diarizer(embed, sample_rate=SAMPLE_RATE, options=SpeakerOptions(num_speakers=2))
     with pytest.raises(InputError, match="num_speakers and min_speakers are for whole recordings"):

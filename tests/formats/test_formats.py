@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -78,6 +79,22 @@ def test_speakers_have_cues_of_their_own_with_their_names() -> None:
     ]
 
 
+def test_what_is_in_another_language_is_marked_where_the_format_can() -> None:
+    parts = (Segment("guten tag", 0.0, 1.0, language="de"), Segment("hello there", 1.0, 4.0, language="en"))
+    document = Transcript("guten tag hello there", segments=parts, language="en", audio_s=4.0)
+    assert "\n<lang de>guten tag</lang>\n" in write("vtt", document)
+    assert "<lang en>" not in write("vtt", document)
+    assert "lang" not in write("srt", document)
+    assert [each["language"] for each in json.loads(write("json", document))["segments"]] == ["de", "en"]
+    evil = replace(document, segments=(replace(parts[0], language="<i>\n\n-->"),))
+    assert "<lang &lt;i&gt; --&gt;>guten tag</lang>\n" in write("vtt", evil)
+    stream = Transcript(
+        "so", words=tuple(said("guten so")), language="en", audio_s=2.0,
+        ended=(replace(transcript(*said("guten")), language="de", audio_s=0.4),),
+    )  # fmt: skip
+    assert "<lang de>guten" in write("vtt", stream)
+
+
 def test_text_that_looks_like_markup_stays_text() -> None:
     evil = "<b>bold</b> & --> 00:00:01,000 {\\an8} &amp; WEBVTT NOTE"
     document = transcript(*said(evil, word_s=0.1, gap_s=0), Span("a\n\n2\x00", 1.2, 1.3, 1.0, ""))
@@ -131,6 +148,38 @@ def test_textgrid_has_tiers_of_phrases_words_and_speakers() -> None:
     assert read_textgrid(write("textgrid", transcript(Span('say "hi"', 0.1, 0.1, 1)))) == {
         "phrases": [(0.1, 0.101, 'say "hi"')],
         "words": [(0.1, 0.101, "say"), (0.101, 0.102, '"hi"')],
+    }
+
+
+CALL = transcript(
+    Span("how", 0.0, 0.3, 1, "channel1"),
+    Span("are", 0.5, 0.8, 1, "channel1"),
+    Span("fine", 0.6, 1.2, 1, "channel2"),
+    Span("you", 1.0, 1.3, 1, "channel1"),
+    Span("good", 1.5, 1.8, 1, "channel2"),
+    Span("yes", 1.9, 2.0, 1, "channel1"),
+    audio_s=4.0,
+)
+
+
+def test_what_two_speakers_say_at_once_overlaps_in_every_format() -> None:
+    assert write("text", CALL) == "channel1: how are you\nchannel2: fine good\nchannel1: yes\n"
+    cues = read_vtt(write("vtt", CALL))
+    assert [(cue.voice, cue.lines[0], cue.start, cue.end) for cue in cues] == [
+        *(("channel1", "how are you", 0, 1300), ("channel2", "fine good", 600, 1800), ("channel1", "yes", 1900, 2900))
+    ]
+    assert [(cue.start, cue.end) for cue in read_srt(write("srt", CALL))] == [(cue.start, cue.end) for cue in cues]
+    turns = [(each.start_s, each.end_s, each.speaker) for each in read_rttm(write("rttm", CALL, recording="call"))]
+    assert turns == [(0.0, 1.3, "channel1"), (0.6, 1.8, "channel2"), (1.9, 2.0, "channel1")]
+    ctm = [line.split()[1:5] for line in write("ctm", CALL, recording="call").splitlines()]
+    assert [(number, word) for number, _, _, word in ctm] == [
+        *(("1", "how"), ("1", "are"), ("1", "you"), ("1", "yes"), ("2", "fine"), ("2", "good"))
+    ]
+    assert read_textgrid(write("textgrid", CALL)) == {
+        "channel1 phrases": [(0.0, 1.3, "how are you"), (1.9, 2.0, "yes")],
+        "channel1 words": [(0.0, 0.3, "how"), (0.5, 0.8, "are"), (1.0, 1.3, "you"), (1.9, 2.0, "yes")],
+        "channel2 phrases": [(0.6, 1.8, "fine good")],
+        "channel2 words": [(0.6, 1.2, "fine"), (1.5, 1.8, "good")],
     }
 
 
@@ -195,23 +244,31 @@ def transcripts(draw: st.DrawFn) -> Transcript:
 @settings(max_examples=60, deadline=None)
 @given(transcripts())
 def test_subtitles_of_any_transcript_keep_the_rules(document: Transcript) -> None:
-    texts = {}
+    speakers = {word.speaker for word in document.words}
+    texts: dict[str, dict[str, str]] = {}
     for name, read in (("srt", read_srt), ("vtt", read_vtt)):
         cues = read(write(name, document))
-        free = 0
+        free: dict[str, int] = {}
         for cue in cues:
-            assert free <= cue.start < cue.end
+            assert cue.start < cue.end
+            if name == "vtt" or len(speakers) < 2:  # SRT does not name the speaker of every cue
+                assert free.get(cue.voice, 0) <= cue.start
             assert len(cue.lines) <= 2
             assert all(0 < width(line) <= 42 for line in cue.lines)
             assert cue.end - cue.start <= 7000
-            free = cue.end
-        texts[name] = "".join("".join(cue.lines) for cue in cues).replace(" ", "")
-    wanted = "".join(word for span in document.words for word in _shown(span.text).split())
-    assert texts["vtt"] == wanted
+            free[cue.voice] = cue.end
+        texts[name] = {
+            speaker: "".join("".join(cue.lines) for cue in cues if cue.voice == speaker).replace(" ", "")
+            for speaker in speakers
+        }
+    wanted = {
+        speaker: [part for span in document.words if span.speaker == speaker for part in _shown(span.text).split()]
+        for speaker in speakers
+    }
+    assert texts["vtt"] == {speaker: "".join(words) for speaker, words in wanted.items()}
     tiers = read_textgrid(write("textgrid", document))
-    assert " ".join(label[2] for label in tiers.get("words", [])) == " ".join(
-        part for span in document.words for part in _shown(span.text).split()
-    )
+    found = [label[2] for name, labels in tiers.items() if name.endswith("words") for label in labels]
+    assert sorted(found) == sorted(word for words in wanted.values() for word in words)
     ctm = write("ctm", document, recording="rec").splitlines()
     assert [len(line.split(" ")) for line in ctm] == [6] * len(ctm)
     for line in write("audacity", document).splitlines():

@@ -9,10 +9,12 @@ import logging
 import re
 import socket
 import ssl
+import sys
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +36,7 @@ from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
+from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
 
 
@@ -269,10 +272,37 @@ def test_requests_are_logged_and_counted_without_keys_or_bodies(
         ("desk", "echo", "/echo", 200, ""),
         ("", "echo", "/echo", 401, "unauthorized"),
     ]
+    assert len({line["id"] for line in lines}) == 2
+    assert all(datetime.fromisoformat(line["time"]).tzinfo is not None for line in lines)
     assert "secret" not in caplog.text
     assert 'tritone_gateway_requests_total{outcome="ok",protocol="echo"} 1.0' in metrics
     assert 'tritone_gateway_refusals_total{code="unauthorized",protocol="echo"} 1.0' in metrics
     assert "desk" not in metrics
+
+
+@pytest.mark.parametrize(("given", "kept"), [("call 7", False), ("call-7", True), ("x" * 129, False), ("", False)])
+def test_a_request_has_the_id_of_its_client_or_one_of_its_own(
+    given: str, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tritone.gateway.access")
+    with started() as running:
+        *_, headers = ask(running.port, "/echo", b"audio", **{"x-request-id": given})
+    [line] = [json.loads(each.message) for each in caplog.records if each.name == "tritone.gateway.access"]
+    assert (headers["x-request-id"], line["id"] == given) == (line["id"], kept)
+
+
+def test_lines_of_the_log_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonLines())
+    logger = logging.Logger("tritone.gateway")
+    logger.addHandler(handler)
+    try:
+        raise ValueError("odd\nlines")
+    except ValueError as error:
+        logger.error("%s", error, exc_info=error)
+    line = json.loads(capsys.readouterr().out)
+    assert (line["level"], line["message"], "ValueError" in line["trace"]) == ("ERROR", "odd\nlines", True)
+    assert datetime.fromisoformat(line["time"]).tzinfo is not None
 
 
 def test_a_websocket_is_refused_by_an_answer_of_http_and_has_the_limits_of_its_key(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.openai.deltas import Deltas
+from tritone.gateway.protocols.openai.errors import FieldError
+from tritone.gateway.protocols.openai.session import SessionConfig
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
@@ -425,3 +427,23 @@ def test_deltas_are_what_a_model_says_does_not_change() -> None:
     partials = [("one tow", 3), ("one tow", 3), ("one two tree", 7), ("one two three", 7)]
     assert [found.partial(text, settled) for text, settled in partials] == ["one", "", " two", ""]
     assert found.final("one two three") == " three"
+
+
+def test_a_session_names_languages_for_models_that_are_told_them() -> None:
+    def updated(config: SessionConfig, **transcription: object) -> SessionConfig:
+        return config.updated({"type": "transcription", "audio": {"input": {"transcription": transcription}}}, "ga")
+
+    german = updated(SessionConfig(), language="de")
+    told = german.to_dict("ga", "sess", has_vad=False, takes_language=True)
+    assert "ignored" not in told
+    assert german.to_dict("ga", "sess", has_vad=False)["ignored"] == ["language"]
+    several = updated(german, languages=["de", "fr"])
+    assert (several.language, several.allowed_languages) == ("", ("de", "fr"))
+    kept = updated(several, prompt="so")
+    assert kept.allowed_languages == ("de", "fr")
+    shown = kept.to_dict("ga", "sess", has_vad=False, takes_language=True)
+    assert shown["audio"]["input"]["transcription"]["allowed_languages"] == ["de", "fr"]
+    assert updated(kept, allowed_languages=["nl"]).allowed_languages == ("nl",)
+    for wrong in ({"languages": "de"}, {"allowed_languages": [1]}, {"allowed_languages": ["x" * 20_000]}):
+        with pytest.raises(FieldError, match="languages"):
+            updated(kept, **wrong)

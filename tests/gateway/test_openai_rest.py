@@ -137,7 +137,8 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"include": ["logprobs"], "response_format": "text"}, "include", "json alone"),
         ({"stream": True, "response_format": "srt"}, "stream", "not srt"),
         ({"known_speaker_names": ["anna"]}, "known_speaker_names", "not possible here"),
-        ({"languages": ["de", "en"]}, "languages", "several"),
+        ({"languages": ["de", "en"]}, "allowed_languages", "does not detect languages"),
+        ({"extra_body": {"allowed_languages": "de,en"}}, "allowed_languages", "does not detect languages"),
         ({"chunking_strategy": {"type": "server_vad", "threshold": 5}}, "chunking_strategy[threshold]", "0 to 1"),
         ({"chunking_strategy": {"type": "other"}}, "chunking_strategy", "'auto'"),
         ({"extra_body": {"vad_filter": "perhaps"}}, "vad_filter", "one of true"),
@@ -306,6 +307,25 @@ def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> 
     assert found.task == "transcribe"
 
 
+def test_each_channel_is_a_speaker_where_that_is_asked_for(client: openai.OpenAI) -> None:
+    audio = np.stack([toy_waveform("hello world"), toy_waveform("seven eights")], axis=1)
+    file = io.BytesIO()
+    soundfile.write(file, audio, SAMPLE_RATE, format="WAV", subtype="FLOAT")
+    call = ("call.wav", file.getvalue())
+
+    def answered(response_format: Any, **more: Any) -> Any:
+        return client.audio.transcriptions.create(
+            file=call, model="toy", response_format=response_format, extra_body={"channels": "each"}, **more
+        )
+
+    found = [(each.speaker, each.text) for each in answered("diarized_json").segments]
+    assert sorted(found) == [("channel1", "hello world"), ("channel2", "seven eights")]
+    assert "<v channel2>seven eights</v>" in answered("vtt")
+    assert [each.type for each in answered("json", stream=True)] == ["transcript.text.delta", "transcript.text.done"]
+    with pytest.raises(openai.BadRequestError, match="each makes every channel a speaker"):
+        answered("json", include=["logprobs"])
+
+
 def test_a_diarised_stream_has_segments_with_speakers() -> None:
     async def parts() -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="yes no", words=(Span("yes", 0.0, 0.5, 1.0, "A"), Span("no", 0.5, 1.0, 1.0, "B")))
@@ -332,6 +352,13 @@ def test_whisper_models_take_language_prompt_and_temperature() -> None:
         **{"word_times": True, "task": "translate", "beam": "5"},
     }
     assert TranscriptionRequest.read([("temperature", "0"), ("language", "")]).ask(whisper).search == {}
+    both = [
+        ("languages[]", "de"),
+        ("languages[]", "fr-FR"),
+        ("allowed_languages", "it, de"),
+        ("allowed_languages[]", "nl"),
+    ]
+    assert TranscriptionRequest.read(both).ask(whisper).search == {"allowed_languages": "it,de,nl,fr"}
     ctc = ModelInfo(name="c", kind="offline")
     found = TranscriptionRequest.read([("keywords[]", "Anna"), ("language", "de")]).ask(ctc)
     assert found.search == {"hotwords": '{"Anna": 5.0}'}

@@ -91,6 +91,14 @@ def test_a_recording_comes_back_in_parts(ask, recording: bytes):
     assert [word["text"] for part in parts for word in part["words"]] == ["hello", "world"]
 
 
+def test_each_channel_of_a_recording_may_be_a_speaker(ask, recording: bytes):
+    asked = {**options(model="toy", speakers=True), "channels": "each"}
+    (part,) = [
+        json.loads(line) for line in ask.post("/page/transcribe", params=asked, content=recording).text.splitlines()
+    ]
+    assert {word["speaker"] for word in part["words"]} == {"channel1"}
+
+
 @pytest.mark.parametrize(
     ("asked", "content", "status", "message"),
     [
@@ -98,6 +106,7 @@ def test_a_recording_comes_back_in_parts(ask, recording: bytes):
         (options(model="none"), b"", 404, "none"),
         (options(modle="toy"), b"", 400, "modle"),
         ({"options": "["}, b"", 400, "JSON object"),
+        ({**options(model="toy"), "channels": "left"}, b"", 400, "channels is mixed or each"),
     ],
 )
 def test_what_cannot_be_transcribed_is_refused(ask, asked, content: bytes, status: int, message: str):

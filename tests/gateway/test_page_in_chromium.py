@@ -199,11 +199,11 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_whisper_writes_sentences_while_they_are_said(
-    driver: Any, spoken: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    driver: Any, spoken: Path, monkeypatch: pytest.MonkeyPatch, tiny_en_cache: Path
 ):
     if (missing := find_tiny_en().missing) or find_spec("silero_vad") is None:
         pytest.skip(f"Whisper tiny.en or silero-vad is not here ({missing}); make test-all fetches them")
-    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path))
+    monkeypatch.setenv("TRITONE_CACHE", str(tiny_en_cache))
     with page_of([]) as address:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=hearing(spoken))
         opened = browser.new_page()
@@ -301,6 +301,30 @@ def test_a_click_on_a_word_plays_from_there_and_texts_are_saved(page: Any):
     assert CLIP.reference in saved["SRT"]
     assert saved["VTT"].startswith("WEBVTT")
     assert [word["text"] for word in json.loads(saved["JSON"])["words"]] == CLIP.reference.split()
+
+
+def test_two_channels_are_two_speakers_whose_overlap_is_marked(page: Any, tmp_path: Path):
+    first, second = (read_audio(clip.path, 16000) for clip in read_clips()[:2])
+    late = 16000  # the second begins while the first talks
+    call = np.zeros((max(len(first), late + len(second)), 2), np.float32)
+    call[: len(first), 0], call[late : late + len(second), 1] = first, second
+    soundfile.write(tmp_path / "call.wav", call, 16000)
+    page.get_by_label("each channel is a speaker").check()
+    open_file(page, tmp_path / "call.wav")
+    wait_for(page, "#segments", "while channel1 speaks")
+    rows = page.locator("#segments li[data-overlap]").all_inner_texts()
+    names = [re.findall(r"channel[12]", row) for row in rows]
+    assert ["channel1", "channel2"] in names
+    assert ["channel2", "channel1"] in names
+    starts = page.locator("#segments li .at").evaluate_all("all => all.map((each) => Number(each.dataset.start))")
+    assert starts == sorted(starts)
+    for number, clip in ((1, read_clips()[0]), (2, read_clips()[1])):
+        rows = page.locator("#segments li", has=page.locator(".speaker", has_text=f"channel{number}"))
+        said = " ".join(rows.locator(".words").all_inner_texts())
+        assert re.sub(r" \((less sure|doubtful)\)", "", said) == clip.reference
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="VTT").click()
+    assert "<v channel2>" in Path(saved.value.path()).read_text(encoding="utf-8")
 
 
 def test_texts_are_never_markup(page: Any):

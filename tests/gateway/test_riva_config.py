@@ -50,6 +50,9 @@ def test_readings_and_languages_are_asked_of_models_that_have_several() -> None:
     assert wanted.fitted(GREEDY, "de-DE").search == {}
     assert wanted.fitted(BEAM, "de-DE").search == {"nbest": 3}
     assert wanted.fitted(WHISPER, "de-DE").search == {"language": "de"}
+    assert wanted.ask.texts.text_language == "de"
+    chosen = asked(config(custom_configuration={"allowed_languages": "de,fr"}, language_code="en-US"), streams=False)
+    assert chosen.fitted(WHISPER, "en-US").search == {"allowed_languages": "de,fr"}
     assert wanted.fitted(WHISPER, "multi").search == {}
     by_hand = asked(config(max_alternatives=3, custom_configuration={"search": "modified-beam"}), streams=False)
     assert by_hand.fitted(GREEDY, "").search == {"search": "modified-beam", "nbest": 3}

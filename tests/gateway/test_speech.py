@@ -15,6 +15,7 @@ from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
 from tritone.client.models import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.gateway.accounts import Account, CallerLimits
+from tritone.gateway.ask import language_parameters
 from tritone.gateway.callers import Caller
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
@@ -22,9 +23,36 @@ from tritone.gateway.speech import Ask, Event, Speech, VadOptions
 from tritone.texts import TextOptions
 
 CALLER = Caller(protocol="test")
+TOLD = ModelInfo(name="told", kind="streaming", languages=("auto", "en-US", "en-GB", "de-DE"))
+WHISPER = ModelInfo(name="w", kind="offline", has_prompt=True, languages=("en", "de", "zh"))
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 # Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
 ONE, NEO = "one", "neo"
+
+
+@pytest.mark.parametrize(
+    ("model", "language", "allowed", "told"),
+    [
+        (TOLD, "de", (), {"language": "de-DE"}),
+        (TOLD, "EN-gb", (), {"language": "en-GB"}),
+        (TOLD, "en", (), {"language": "en-US"}),
+        (TOLD, "xx", (), {"language": "xx"}),  # which the model refuses
+        (TOLD, "", ("de",), {"language": "de-DE"}),
+        (WHISPER, "de-AT", (), {"language": "de"}),
+        (WHISPER, "", ("en-US", "de", "en"), {"allowed_languages": "en,de"}),
+        (ModelInfo(name="one", kind="offline"), "de", (), {}),
+    ],
+)
+def test_a_language_is_told_as_the_model_calls_it(
+    model: ModelInfo, language: str, allowed: Sequence[str], told: dict[str, str]
+) -> None:
+    assert language_parameters(model, language, allowed) == told
+
+
+@pytest.mark.parametrize("model", [TOLD, ModelInfo(name="one", kind="offline")])
+def test_several_languages_are_refused_by_a_model_that_detects_none(model: ModelInfo) -> None:
+    with pytest.raises(InputError, match="does not detect languages"):
+        language_parameters(model, "", ("de", "en"))
 
 
 def wav(samples: Any, rate: int = SAMPLE_RATE) -> bytes:

@@ -48,7 +48,6 @@ FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "translator": (lambda path: folder(path, model__bin=translated(b"TransformerSpec")), "of type TransformerSpec"),
     "sortformer.nemo": (lambda path: nemo(path, "nemo.x.SortformerEncLabelModel"), "Sortformer"),
-    "sense": (lambda path: folder(path, configuration__json={"model": "SenseVoiceSmall"}), "SenseVoice of FunASR"),
 }
 
 

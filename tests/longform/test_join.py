@@ -117,6 +117,20 @@ def test_scripts_without_spaces_are_joined_without_them() -> None:
     assert joiner.finish().text == "甚至出现 good 交易"
 
 
+def test_a_recording_has_the_tags_that_all_its_parts_have_alike() -> None:
+    joiner = Joiner()
+    moods = ("HAPPY", "HAPPY", "SAD")
+    parts = [
+        joiner.add(
+            piece(index, 2 * index, 2 * index + 2), Transcript("one", tags=(("emotion", mood), ("event", "BGM")))
+        )
+        for index, mood in enumerate(moods)
+    ]
+    assert [dict(part.tags)["emotion"] for [part] in parts] == list(moods)
+    assert joiner.finish().tags == (("event", "BGM"),)
+    assert Joiner().finish().tags == ()
+
+
 def test_segments_and_language_of_a_model_that_writes_them_are_kept() -> None:
     joiner = Joiner()
     for index in range(2):

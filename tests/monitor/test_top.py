@@ -59,6 +59,8 @@ def test_rates_batches_and_memory_are_of_what_was_sent(server: TritonServer, raw
         toy, found, after = counted(monitor, before, 8)
     assert round(toy.failures_per_s * found.seconds) == 1
     assert toy.latency_ms == pytest.approx(toy.queue_ms + toy.compute_ms)
+    assert 0 < toy.p50_ms <= toy.p95_ms <= toy.p99_ms
+    assert 0 <= toy.queue_p95_ms <= toy.p99_ms
     assert 1 <= toy.batch <= 7
     assert toy.fill == pytest.approx(toy.batch / after.max_batch_sizes["toy"])
     assert 0 < toy.audio_rate * found.seconds <= 7 * len(WORD) / SAMPLE_RATE + 0.01
@@ -161,8 +163,8 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
         for target in panel.get("targets", [])
     }
     assert len(queries) >= 25
-    # These have nothing to show without a GPU, a proxy or a failure.
-    empty = re.compile("nv_gpu|tritone_proxy|request_failure")
+    # These have nothing to show without a GPU, a proxy, a gateway or a failure.
+    empty = re.compile("nv_gpu|tritone_proxy|tritone_gateway|request_failure")
     wanted = {name for name, query in queries.items() if not empty.search(query)}
     done = threading.Event()
 

@@ -87,10 +87,10 @@ def test_an_engine_on_a_device_has_the_same_tokens_and_times(
     engine = tritone.load(bundle.path, runtime="torch", threads=2, **GREEDY)
     expected, clips = golden("clips"), [clip.path for clip in read_clips()]
     near: list[bool] = []
-    for beam in (1, 5):
-        theirs = model.transcribe(clips, options={"beam": beam, "word_times": True})
-        ours = engine.transcribe(clips, options={"beam": beam, "word_times": True})
-        for clip, one, other in zip(clips, ours, theirs, strict=True):
+    for beam, some in ((1, clips), (5, clips[:4])):
+        theirs = model.transcribe(some, options={"beam": beam, "word_times": True})
+        ours = engine.transcribe(some, options={"beam": beam, "word_times": True})
+        for clip, one, other in zip(some, ours, theirs, strict=True):
             assert same(answer(one), answer(other)), clip.stem
             assert beam > 1 or same(answer(one), expected[clip.stem])
             words = [[each.text for each in result.get().words] for result in (one, other)]

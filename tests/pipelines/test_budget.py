@@ -71,7 +71,7 @@ def test_a_call_without_room_waits_until_no_other_runs_and_what_is_kept_was_retu
     def first() -> None:
         with tight.call(1, 15 * RATE):  # 40 MB
             began.set()
-            end.wait(10)
+            end.wait(60)
             order.append("first")
 
     def second() -> None:
@@ -80,11 +80,11 @@ def test_a_call_without_room_waits_until_no_other_runs_and_what_is_kept_was_retu
 
     threads = [threading.Thread(target=first), threading.Thread(target=second)]
     threads[0].start()
-    assert began.wait(10)
+    assert began.wait(60)
     threads[1].start()
     end.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert order == ["first", "second"]
     assert not returned, "calls as large as one before it use its memory again"
     with tight.call(1, 17 * RATE):  # 48 MB, beside 40 MB in pieces that may not fit

@@ -53,6 +53,10 @@ JOBS = [
     (1.0, replace(PLAIN, beam=3, language="", prompt=LONG_PROMPT, length_penalty=0.5)),
     (2.1, replace(PLAIN, previous_text=True, prompt=LONG_PROMPT, carry_prompt=True)),
     (0.8, replace(PLAIN, no_speech_threshold=0.0, log_prob_threshold=-3.0)),
+    (1.2, replace(PLAIN, language="", allowed_languages=("zh", "de"))),
+    (3.1, replace(PLAIN, language="", multilingual=True)),
+    (3.3, replace(PLAIN, language="", task="identify")),
+    (1.1, replace(PLAIN, language="", task="identify", allowed_languages=("zh", "en"))),
 ]
 SAMPLED = [(1.4, replace(PLAIN, temperature=(0.7,), best_of=3, seed=seed, previous_text=True)) for seed in range(3)]
 
@@ -85,10 +89,41 @@ def test_it_writes_what_the_host_writes_whatever_is_asked_for(host: WhisperPipel
     for ours, theirs in zip(found, expected, strict=True):
         assert (tokens(ours), ours.text, ours.language) == (tokens(theirs), theirs.text, theirs.language)
         assert ours.confidence == pytest.approx(theirs.confidence, rel=1e-4)
+        assert [each for each, _ in ours.languages] == [each for each, _ in theirs.languages]
+        assert dict(ours.languages) == pytest.approx(dict(theirs.languages), abs=1e-4)
         for one, other in zip(ours.segments, theirs.segments, strict=True):
             assert (one.start_s, one.end_s) == (other.start_s, other.end_s)
             assert one.avg_log_prob == pytest.approx(other.avg_log_prob, abs=1e-4)
             assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
+
+
+def test_the_language_is_one_of_those_that_are_allowed(host: WhisperPipeline) -> None:
+    waveform = speech(0.9)  # within a window of this model
+    found = dict(host.transcribe([waveform], [DecodingOptions(task="identify")])[0].languages)
+    assert set(found) == {"en", "zh", "de"}
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-5)
+    free = max(found, key=found.__getitem__)
+    others = tuple(code for code in found if code != free)
+    options = [replace(PLAIN, language="", allowed_languages=each) for each in (tuple(found), others, others[:1])]
+    written = host.transcribe([waveform] * 3, options)
+    assert [each.language for each in written] == [free, max(others, key=found.__getitem__), others[0]]
+    assert written[1].languages[0][1] == pytest.approx(
+        found[written[1].language] / sum(found[code] for code in others), abs=1e-4
+    )
+    assert written[2].languages == ()  # nothing was to be detected
+    assert {each.language for each in written[1].segments} == {written[1].language}
+
+
+def test_a_long_recording_is_identified_by_windows_of_all_of_it(host: WhisperPipeline) -> None:
+    options = DecodingOptions(task="identify")
+    waveform = speech(27.0)
+    whole, begin = host.transcribe([waveform, waveform[:16000]], [options] * 2)
+    assert (whole.text, whole.segments, whole.audio_s) == ("", (), pytest.approx(27.0))
+    assert sum(dict(whole.languages).values()) == pytest.approx(1.0, abs=0.02)
+    assert dict(whole.languages) != pytest.approx(dict(begin.languages), abs=1e-6)
+    assert whole.language == whole.languages[0][0]
+    empty = host.transcribe([np.zeros(0, np.float32)], [options])[0]
+    assert (empty.language, empty.languages) == ("", ())
 
 
 @pytest.mark.gpu

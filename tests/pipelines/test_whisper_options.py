@@ -32,7 +32,13 @@ SPECIAL = Whisper(
 
 def test_the_table_in_the_document_has_all_options_and_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
-    told = {"language": "detected", "suppress": "the model's", "prompt": "", "task": "`transcribe`"}
+    told = {
+        "language": "detected",
+        "suppress": "the model's",
+        "prompt": "",
+        "task": "`transcribe`",
+        "allowed_languages": "",
+    }
     for name, each in described(DecodingOptions).items():
         default = each.default
         if isinstance(default, tuple):
@@ -59,10 +65,17 @@ def test_options_are_read_as_requests_and_json_have_them() -> None:
         ('{"temperature": "0,3"}', "temperature must be 1 to 8 numbers from 0 to 2, got 0, 3"),
         ('{"temperature": []}', "got none"),
         ('{"beam": 0}', "beam must be 1 to 16"),
-        ('{"task": "sing"}', "expected one of transcribe, translate"),
+        ('{"task": "sing"}', "expected one of transcribe, translate, identify"),
+        ('{"allowed_languages": "de,' + "x" * 99 + '"}', "allowed_languages: expected codes of languages like de,fr"),
+        ('{"allowed_languages": {"de": 1}}', "expected codes of languages like de,fr"),
+        ('{"allowed_languages": [1]}', "expected codes of languages like de,fr"),
+        ('{"allowed_languages": "' + ",".join(f"x{at}" for at in range(300)) + '"}', "expected codes of languages"),
+        ('{"language": "de", "allowed_languages": "en"}', "language is 'de', and allowed_languages en"),
+        ('{"language": "de", "task": "identify"}', "language is 'de', and task identify has it detected"),
+        ('{"language": "de", "multilingual": true}', "language is 'de', and multilingual has it detected"),
         ('{"suppress": "a"}', "expected ids of tokens like 5,27, got 'a'"),
         ('{"prompt": 3}', "prompt: expected text of at most"),
-        ('{"nbest": 3}', "unknown request parameter 'nbest'; known are language, task"),
+        ('{"nbest": 3}', "unknown request parameter 'nbest'; known are language, allowed_languages"),
         ("[1]", "expected a JSON object such as"),
         ("{", "expected a JSON object such as"),
     ],
@@ -75,6 +88,10 @@ def test_what_is_out_of_range_is_an_error_that_says_what_would_do(given: str, to
 def test_a_model_says_what_it_does_not_have() -> None:
     for options, told in (
         (DecodingOptions(language="fr"), "language is 'fr'; this model knows en, de"),
+        (
+            DecodingOptions(allowed_languages=("de", "fr", "xx")),
+            "allowed_languages is 'fr, xx'; this model knows en, de",
+        ),
         (DecodingOptions(suppress=(99,)), "suppress has id 99; ids of this model are 0 to 29"),
         (DecodingOptions(word_times=True), "does not say which heads follow the audio"),
         (DecodingOptions(prompt="so"), "no token that stands before a prompt"),
@@ -85,7 +102,19 @@ def test_a_model_says_what_it_does_not_have() -> None:
     english = SPECIAL.model_copy(update={"languages": {}, "tasks": {}})
     with pytest.raises(InputError, match="this model transcribes English alone"):
         check_options(DecodingOptions(task="translate"), english, 30)
+    for options in (DecodingOptions(allowed_languages=("en", "de")), DecodingOptions(task="identify")):
+        with pytest.raises(InputError, match="this model transcribes English alone"):
+            check_options(options, english, 30)
     assert check_options(DecodingOptions(language="en"), english, 30).language == "en"
+    assert check_options(DecodingOptions(allowed_languages=("en",)), english, 30).allowed_languages == ("en",)
+
+
+def test_a_request_has_the_language_detected_whatever_is_usual() -> None:
+    usual = DecodingOptions(language="de")
+    assert usual.changed({"allowed_languages": " de, en,de,"}).allowed_languages == ("de", "en")
+    for asked in ({"allowed_languages": "en"}, {"multilingual": "true"}, {"task": "identify"}):
+        assert usual.changed(asked).language == ""
+    assert DecodingOptions(multilingual=True).changed({"language": "de"}).multilingual is False
 
 
 def test_segments_end_in_pairs_of_times_and_the_next_window_begins_at_the_last() -> None:

@@ -7,8 +7,18 @@ import pytest
 
 import sherpa_toys
 from exports import let_go
-from families import hf_models, icefall_models, jasper_models, nemo_models, wespeaker_models, whisper_models
+from families import (
+    funasr_models,
+    hf_models,
+    icefall_models,
+    jasper_models,
+    nemo_models,
+    parakeet_models,
+    wespeaker_models,
+    whisper_models,
+)
 from families.conftest import write_model
+from families.speakers import test_pyannote, test_resemblyzer, test_speechbrain
 from tritone.bundle import Bundle
 from tritone.families.icefall.model import IcefallConfig
 from tritone.prepare import cached, prepare
@@ -21,8 +31,14 @@ def icefall(folder: Path) -> Path:
     return icefall_models.write_files(folder, config).checkpoint.parent
 
 
-def wespeaker(folder: Path) -> Path:
-    return wespeaker_models.write_model(folder, wespeaker_models.small_content("resnet"))[0].parent
+def within(write: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    """Of a function that writes one file into a folder that is there, one that makes the folder."""
+
+    def written(folder: Path) -> Path:
+        folder.mkdir()
+        return write(folder).parent
+
+    return written
 
 
 def sherpa(folder: Path) -> Path:
@@ -41,7 +57,17 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "wespeaker": lambda folder: (
         wespeaker_models.write_model(folder, wespeaker_models.small_content("resnet"))[0].parent
     ),
+    "wespeaker, of pyannote.audio": within(test_pyannote.saved),
+    "resemblyzer": within(test_resemblyzer.saved),
+    "speechbrain": test_speechbrain.written,
     "hf": hf_models.write,
+    "hf, of features that are normalised by the loudest": lambda folder: hf_models.save(
+        folder, hf_models.random_model("granite_speech5_ctc")
+    ),
+    "nemo, of transformers": lambda folder: parakeet_models.save(
+        folder, "parakeet_tdt", parakeet_models.random_model("parakeet_tdt")
+    ),
+    "funasr": funasr_models.write_sense_voice,
     "whisper": lambda folder: whisper_models.write_openai(folder, whisper_models.random_model())[0].parent,
     "sherpa-onnx": sherpa,
 }
@@ -61,6 +87,6 @@ def test_a_checkpoint_of_each_toolkit_is_prepared_once(family: str, tmp_path: Pa
     found = prepare(what, notify=said.append)
     manifest = Bundle.open(found.path).manifest
     assert manifest.name == found.name == "theirs"
-    assert f"tritone export {family}" in cached()[0].about["command"]
+    assert f"tritone export {family.partition(',')[0]} " in cached()[0].about["command"]
     assert prepare(what).path == found.path
     assert len(cached()) == 1

@@ -46,6 +46,9 @@ class Running:
     def models(self) -> list[dict[str, str]]:
         return [{"name": name, "version": version, "state": "READY"} for name, version in self.ready]
 
+    def process_count(self, model: str) -> int:
+        return {"both": 0, "pair": 2}.get(model, 1)  # of an ensemble, of two instances
+
     def unload(self, model: str) -> None:
         self.reloaded.append(model)
 
@@ -75,6 +78,16 @@ def test_a_process_that_ends_is_lost_while_its_version_is_ready(lost: list[str],
     running.processes = running.processes[1:]
     watch.look()
     assert lost == ["asr 1"]
+
+
+def test_a_process_that_ended_before_it_was_watched_is_lost_once_and_ensembles_have_none(
+    lost: list[str], clock: list[float]
+):
+    ready = [(name, "1") for name in ("asr", "both", "pair", "speaker")]
+    watch = watch_of(Running([Process(1, "asr"), Process(2, "pair", instance=1)], ready))
+    watch.look()
+    watch.look()
+    assert lost == ["pair before it was watched", "speaker before it was watched"]
 
 
 def test_processes_of_a_version_that_another_replaced_are_not_lost(lost: list[str], clock: list[float]):

@@ -254,3 +254,29 @@ def test_a_start_that_takes_too_long_is_given_up_without_leftovers(repository: P
         server.start()
     assert alive(descendants(os.getpid())) == alive(children)
     assert regions(os.getpid()) == before
+
+
+def test_a_start_in_which_the_machine_stood_still_and_a_model_was_lost_is_made_again(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = io.StringIO()
+    server = TritonServer(repository, quiet_options(), log=log)
+    wait, stalls = server._await_ready, [True, False]
+
+    def await_ready() -> None:
+        wait()
+        server._stood_still = stalls.pop(0)
+        raise ServerSetupError("Stub process 'toy_0_0' is not healthy.")
+
+    monkeypatch.setattr(server, "_await_ready", await_ready)
+    with pytest.raises(ServerSetupError, match="not healthy"):  # without a stall it is an error at once
+        server.start()
+    assert (stalls, log.getvalue().count("the server is started again")) == ([], 1)
+    monkeypatch.undo()
+    with server:  # stopped by its failure, it may be started again
+        assert RawClient(server.grpc_address).ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
+        assert not server.has_crashed
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait(WAIT_S)
+        assert server.has_crashed
+    assert not server.has_crashed

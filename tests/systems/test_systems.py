@@ -471,14 +471,14 @@ def test_leaving_early_gives_up_streams_that_nobody_answers(
         sent.append(chunk)
         if chunk > 2:
             stuck.set()
-            silent.wait(20)
+            silent.wait(120)
 
     outcomes = play([noise(100), *[noise(5000)] * 10], lambda: FakeStream(behave), concurrency=2)
     assert next(outcomes).index == 0
-    assert stuck.wait(20)
+    assert stuck.wait(60)
     started = time.monotonic()
     outcomes.close()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     silent.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(20)

@@ -28,6 +28,8 @@ class Mixer:
 
     def __init__(self, name: str, channel: int | None = None) -> None:
         self._name, self.channel = name, channel
+        self.channels = 1
+        """Of the blocks so far."""
         self._mixed = self._each = 0.0
         self._count = 0
 
@@ -37,7 +39,7 @@ class Mixer:
         Raises:
             AudioError: there is no such channel.
         """
-        channels = samples.shape[1]
+        channels = self.channels = samples.shape[1]
         if self.channel is not None:
             if self.channel > channels:
                 raise AudioError(f"{self._name} has {channels} channels; there is no channel {self.channel}")

@@ -10,7 +10,7 @@ more memory than its mono samples.
 import io
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -36,9 +36,10 @@ from tritone.audio.block import (
 from tritone.audio.channels import Mixer
 from tritone.audio.layout import NO_LENGTH, SLACK_S, Excerpt, Part, parts_of
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
-from tritone.errors import AudioError, AudioTooLongError
+from tritone.errors import AudioError, AudioTooLongError, InputError
 from tritone.paths import OPEN_PIPES, local
 
+MAX_CHANNELS = 16  # of a file of which each is read
 UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
 PCM_16 = "PCM_16"  # libsndfile's name, of FLAC with 16 bits too
 KNOWN_FORMATS = (
@@ -119,6 +120,27 @@ class Selection(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         return os.fspath(self.source)
+
+
+def channels_of(source: "str | os.PathLike[str]") -> list[Selection]:
+    """Each channel of an audio file as a selection of it.
+
+    Args:
+        source: a path, or what lies elsewhere; not a pipe, since it is read once for each.
+
+    Raises:
+        AudioError: it cannot be read.
+        InputError: it has more channels than `MAX_CHANNELS`.
+    """
+    file, name, is_own = _opened(source)
+    with file if is_own else nullcontext():
+        wanted = _wanted(source, name, None, None)
+        with closing(_decoded(file, wanted)) as blocks:
+            next(blocks)
+    count = wanted.mixer.channels
+    if count > MAX_CHANNELS:
+        raise InputError(f"{name} has {count} channels, up to {MAX_CHANNELS} are taken apart; choose one of them")
+    return [Selection(source, channel=channel) for channel in range(1, count + 1)]
 
 
 class AudioBlocks:

@@ -6,7 +6,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend import generic
+from tritone.backend import generic, heartbeat
 from tritone.backend.metrics import outcome_of
 from tritone.backend.process import batch
 from tritone.backend.replies import error_reply
@@ -22,7 +22,8 @@ class TritonPythonModel(generic.TritonPythonModel):
     def execute(self, requests: Sequence[Any]) -> None:  # type: ignore[override]
         """Answer each request, as often as it takes; Triton wants nothing returned from such a model."""
         start = time.perf_counter()
-        outcomes = [outcome_of(self._answer_all(request)) for request in requests]
+        with heartbeat.waiting():
+            outcomes = [outcome_of(self._answer_all(request)) for request in requests]
         self._metrics.count(outcomes, self._pipeline.work.take(), time.perf_counter() - start)
 
     def _answer_all(self, request: Any) -> TritoneError | None:

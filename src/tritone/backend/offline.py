@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from tritone.backend import heartbeat
 from tritone.backend.batch import BatchModel, of_one
 from tritone.backend.continuous import Answering
 from tritone.backend.metrics import Metrics
@@ -62,7 +63,8 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
         if self._answering is None:
             return super().execute(requests)
         for request in requests:
-            self._answering.hold()
+            with heartbeat.waiting():
+                self._answering.hold()
             with batch():
                 self._begin(self._answering, request)
         self._count(self._answering)

@@ -31,7 +31,7 @@ SCHEMA_VERSION = 1
 # A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
 MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
-GRAPH_INPUTS = ("waveform", "num_samples", "language")  # names that a state cannot have
+GRAPH_INPUTS = ("waveform", "num_samples", "language", "use_itn")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
 MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
@@ -62,7 +62,10 @@ Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
 MAX_AXES = 32
 MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder")
+SPEECH_PARTS = (
+    *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder"),
+    *("segmentation", "diarization"),
+)
 NUM_FRAMES = "num_frames"
 """The tensor that says how many encoder frames are an input's own."""
 Activation = Literal["gelu", "relu", "gated-silu"]
@@ -81,11 +84,12 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `spectrum`, magnitudes
-    of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of one bin.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `mel`, their power without a logarithm, `mel-decibels` of
+    the HTK's bands, `spectrum`, magnitudes of `num_mel_bins` linear bands, or the `samples` themselves, each a frame of
+    one bin.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel", "mel", "spectrum", "samples"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "mel", "mel-decibels", "spectrum", "samples"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -106,7 +110,9 @@ class Encoder(_Part):
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
     `languages`: of a graph that takes the language of each utterance, the numbers that it takes, by language;
-    `language`: the one that it gets where nobody names one.
+    `language`: the one that it gets where nobody names one. `text_forms`: of a graph that is told how to write, the
+    numbers that it takes for numbers in words without punctuation, and for figures with punctuation. `tags`: what its
+    output `tags` says of an utterance, a token for each.
     """
 
     subsampling_rate: Positive
@@ -116,6 +122,13 @@ class Encoder(_Part):
     equal_lengths: bool = False
     languages: dict[Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}$")], NonNegative] = {}
     language: str = ""
+    text_forms: tuple[NonNegative, NonNegative] | None = None
+    tags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,31}$")], ...], Field(max_length=16)] = ()
+
+    def asked(self, language: str = "", use_itn: bool = False) -> dict[str, int]:
+        """What the graph takes of each row beside audio: numbers by the names of inputs, of what a request asks for."""
+        found = {"language": self.languages[language or self.language]} if self.languages else {}
+        return found if self.text_forms is None else found | {"use_itn": self.text_forms[use_itn]}
 
     @model_validator(mode="after")
     def _knows_its_language(self) -> "Encoder":
@@ -127,17 +140,19 @@ class Encoder(_Part):
 class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
-    `byte-level` with GPT-2's.
+    `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
+    tokens like `<|laughter|>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"
     size: Positive
-    units: Literal["char", "bpe", "byte-bpe", "byte-level"]
+    units: Literal["char", "bpe", "byte-bpe", "byte-level", "continued"]
     connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None
     sos_id: NonNegative | None = None
     eos_id: NonNegative | None = None
+    has_marks: bool = False
 
 
 class State(_Part):
@@ -314,6 +329,20 @@ class Embedding(_Part):
 
     mean_subtracted: bool = False
     threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
+
+
+class Segmentation(_Part):
+    """Who talks in each frame of a window, by the most probable set of its speakers.
+
+    `window_samples`: of a window, which is what a call takes. `field_samples`: what a frame sees; the first one begins
+    with the window. `speakers`: who are told apart within a window, of whom up to `at_once` talk at once. The sets are
+    in the order of their sizes, and those of one size in that of their speakers.
+    """
+
+    window_samples: Positive
+    field_samples: Positive
+    speakers: Annotated[int, Field(ge=1, le=64)]
+    at_once: Annotated[int, Field(ge=1, le=64)]
 
 
 class Attending(_Part):
@@ -789,6 +818,48 @@ class Provenance(_Part):
     options: dict[str, str | int | float | bool | None] = {}
 
 
+class DiarizationStep(_Part):
+    """How audio is cut into steps, in encoder frames.
+
+    A step judges `chunk_size` of them, for which it hears `lookahead` more; where the audio ends before its window
+    does, at most `last_frames`. `fifo_length` of the newest are kept as they came; when there are more, `update_period`
+    of them at least move to the speaker cache.
+    """
+
+    chunk_size: Positive
+    lookahead: NonNegative
+    last_frames: Positive
+    fifo_length: Positive
+    update_period: Positive
+
+
+class Diarization(_Part):
+    """`speakers`: how many a model can distinguish. `recordings`: the steps of whole ones; `streams`: those that
+    streams may have, one for each chunk size.
+    """
+
+    speakers: Annotated[int, Field(ge=1, le=1024)]
+    recordings: DiarizationStep
+    streams: Annotated[tuple[DiarizationStep, ...], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _has_one_for_each_size(self) -> "Diarization":
+        sizes = [each.chunk_size for each in (self.recordings, *self.streams)]
+        if len(set(sizes)) < len(sizes):
+            raise ValueError(f"diarization: chunk sizes should differ, got {sizes}")
+        return self
+
+    def step(self, chunk_size: int) -> DiarizationStep:
+        """The steps of a chunk size; raises `ValueError` if there are none."""
+        for each in (self.recordings, *self.streams):
+            if each.chunk_size == chunk_size:
+                return each
+        raise ValueError(
+            f"the model has no steps of {chunk_size} encoder frames; take one of "
+            f"{', '.join(str(each.chunk_size) for each in self.streams)}"
+        )
+
+
 class Manifest(_Part):
     """The whole description; see the classes above for its parts.
 
@@ -811,6 +882,8 @@ class Manifest(_Part):
     embedding: Embedding | None = None
     whisper: Whisper | None = None
     encoder_decoder: EncoderDecoder | None = None
+    diarization: Diarization | None = None
+    segmentation: Segmentation | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
@@ -884,7 +957,8 @@ class Manifest(_Part):
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
         first = (self.streaming and self.streaming.frame_samples) or self.encoder.min_samples
-        return first + (chunk_size - 1) * frame, chunk_size * frame
+        ahead = self.diarization.step(chunk_size).lookahead if self.diarization else 0
+        return first + (chunk_size + ahead - 1) * frame, chunk_size * frame
 
     @property
     def tokens(self) -> Vocabulary:

@@ -32,8 +32,12 @@ UNKNOWN = "<unk>"
 MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest real tables are below 10 MB
 
 PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>{IDEOGRAPH})|((?!{IDEOGRAPH})\\S)+")
+IDEOGRAPHS = re.compile(f"{IDEOGRAPH}+")
+SPACED = ("byte-bpe", "continued")  # units that have spaces between ideographs, which no text has
 UNSPACED = re.compile(f"(?<={IDEOGRAPH}) (?={IDEOGRAPH})")
-LINE = re.compile(r"([^ \t]+)[ \t]+([0-9]+)[ \t]*\r?")
+CONTINUED = "@@"  # at the end of a piece after which the word goes on
+MARK = re.compile(r"<\|(.+)\|>")
+LINE = re.compile(r"([^ \t]+| )[ \t]+([0-9]+)[ \t]*\r?")  # NeMo's tables of characters have a space as it is
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,16 @@ class Vocabulary:
 
     @cached_property
     def silent_ids(self) -> frozenset[int]:
-        """Ids that are never written: blank, start and end of sentence."""
+        """Ids that are never written: blank, start and end of sentence, marks."""
         ids = {self.settings.blank_id, self.settings.sos_id, self.settings.eos_id}
+        if self.settings.has_marks:
+            ids |= {id for id, token in enumerate(self.tokens) if MARK.fullmatch(token)}
         return frozenset(id for id in ids if id is not None)
+
+    def mark(self, id: int) -> str:
+        """What a mark says, `laughter` of `<|laughter|>`; empty if the token is none."""
+        found = MARK.fullmatch(self.tokens[id])
+        return found[1] if found else ""
 
     @cached_property
     def bytes_of(self) -> tuple[bytes | None, ...]:
@@ -100,11 +111,16 @@ class Vocabulary:
         if id in self.silent_ids:
             return ""
         if id == self.settings.unk_id:
-            return UNKNOWN
+            return f"{UNKNOWN} " if self.settings.units == "continued" else UNKNOWN
         data = self.bytes_of[id]
         if data is not None:
             return data.decode(errors="replace")
-        return self.tokens[id].replace(SPACE, " ")
+        token = self.tokens[id].replace(SPACE, " ")
+        if self.settings.units != "continued":
+            return token
+        if token.endswith(CONTINUED):
+            return token.removesuffix(CONTINUED)
+        return f" {token} " if IDEOGRAPHS.fullmatch(token) else f"{token} "
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
@@ -119,12 +135,12 @@ class Vocabulary:
         if self._connect:
             return self._spelled(ids).text  # only this knows what is written before and after the sign
         text = " ".join("".join(self._runs(ids)).split())
-        return UNSPACED.sub("", text) if self.settings.units == "byte-bpe" else text
+        return UNSPACED.sub("", text) if self.settings.units in SPACED else text
 
     @cached_property
     def _is_plain(self) -> bool:
         """Whether text is the spellings of tokens in a row, but for spaces."""
-        return not self.byte_ids and not self._connect.strip()
+        return not self.byte_ids and not self._connect.strip() and self.settings.units not in SPACED
 
     def words(self, ids: Iterable[int]) -> list[Word]:
         """Group token ids into words; the words stand in `text(ids)` in this order."""
@@ -170,7 +186,7 @@ class Speller:
         self._bytes = ByteReader()
         self._begun = 0  # position of the token that the bytes of an incomplete character begin in
         self._ideograph = False  # is the last character written one?
-        self._unspaced = vocabulary.settings.units == "byte-bpe"
+        self._unspaced = vocabulary.settings.units in SPACED
 
     @property
     def text(self) -> str:
@@ -271,7 +287,7 @@ class RunningText:
         """Whether the text of a vocabulary is what its tokens spell, but for repeated and outer spaces."""
         settings = vocabulary.settings
         has_sign = settings.units == "char" and settings.connect_symbol
-        return not (has_sign or vocabulary.byte_ids or settings.units == "byte-bpe")
+        return not (has_sign or vocabulary.byte_ids or settings.units in SPACED)
 
     def extend(self, ids: Iterable[int]) -> None:
         """Append tokens."""
@@ -317,7 +333,7 @@ def read_tokens(path: Path) -> list[str]:
         id = int(match[2])
         if id in tokens:
             raise BundleError(f"{path}, line {number}: id {id} was already given to {tokens[id]!r}")
-        tokens[id] = match[1]
+        tokens[id] = SPACE if match[1] == " " else match[1]
     if max(tokens) != len(tokens) - 1:
         missing = next(id for id in range(len(tokens)) if id not in tokens)
         raise BundleError(f"{path}: ids must run from 0 to {len(tokens) - 1} without gaps, but {missing} is missing")

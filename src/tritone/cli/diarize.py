@@ -12,7 +12,7 @@ import typer
 from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, with_store
+from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, network_of, segmenter_of, with_store
 from tritone.cli.shared.turn_errors import (
     CollarS,
     Reference,
@@ -29,7 +29,7 @@ from tritone.formats.rttm import Turn
 
 if TYPE_CHECKING:
     from tritone.activity import SpeechSegment
-    from tritone.diarization import Diarization, Diarizer, Errors
+    from tritone.diarization import Diarization, Diarizer, Errors, NetworkDiarizer
     from tritone.diarization.diarizer import Listener
 
 TurnFormat = Literal["text", "json", "rttm", "textgrid", "audacity"]
@@ -57,6 +57,14 @@ def diarize(
         Path | None,
         typer.Option(metavar="FILE", help="Where there is speech, RTTM of these recordings, in place of --vad."),
     ] = None,
+    segmentation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="In place of --vad: finds speech and who talk at once. A segmentation network (`tritone export "
+            "pyannote`), which runs here.",
+        ),
+    ] = None,
     options: SpeakerOptions,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Enrolled speakers, who are called by their names.")
@@ -80,12 +88,17 @@ def diarize(
     """Tell who speaks when.
 
     Windows of speech are embedded by a speaker model, on a running server (--url) or in this process (--model;
-    demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store. At
-    any time there is one speaker at most: speech of several at once is given to one of them. Exit code 0 only if every
+    demo-speaker if not given), and clustered. Speakers are speaker1, speaker2 and so on, or have names from --store.
+    Speech of several at once is given to each of them with --segmentation, else to one of them. A model that tells
+    speakers apart itself (Nemotron-3-Diarization) hears several at once, and needs no --vad. Exit code 0 only if every
     recording worked.
     """
     if vad is not None and speech is not None:
         raise typer.BadParameter("--speech stands in place of --vad; give one of them")
+    if segmentation is not None and (vad is not None or speech is not None or streaming):
+        raise typer.BadParameter(
+            "--segmentation finds speech itself, in whole recordings; leave --vad, --speech and --streaming out"
+        )
     if model.threshold is not None and store is None:
         raise typer.BadParameter("--threshold goes with --store: from this cosine a speaker is an enrolled one")
     if streaming and (
@@ -100,8 +113,13 @@ def diarize(
     speech_turns = None if speech is None else turns_in(speech)
     paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="diarize")
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
-        diarizer = _open(stack, model, vad, options, store, rttm=format == "rttm")
-        if vad is None and speech_turns is None:
+        diarizer: Diarizer | NetworkDiarizer
+        if (network := network_of(model.where, streaming=streaming, stack=stack)) is not None:
+            _check_alone(vad=vad, speech=speech, segmentation=segmentation, store=store, options=options)
+            diarizer = network
+        else:
+            diarizer = _open(stack, model, vad, segmentation, options, store, rttm=format == "rttm")
+        if network is None and vad is None and speech_turns is None and segmentation is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
         printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1)
         for index, path in enumerate(paths):
@@ -171,6 +189,14 @@ class _Printer:
             self._documents.put(index, self._documents.text(index, turns, named=self._named))
 
 
+def _check_alone(**given: Any) -> None:
+    """Refuse what goes with embeddings, for a model that tells speakers apart itself."""
+    if given.pop("options") != SpeakerOptions():
+        raise typer.BadParameter("this model tells speakers apart itself: leave options of clustering out")
+    if unfit := [f"--{name}" for name, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"{' and '.join(unfit)}: this model tells speakers apart itself; leave it out")
+
+
 def _turn(turn: Turn) -> dict[str, Any]:
     return {"start_s": round(turn.start_s, 3), "end_s": round(turn.end_s, 3), "speaker": turn.speaker}
 
@@ -182,7 +208,14 @@ def _segments(turns: Sequence[Turn]) -> "list[SpeechSegment]":
 
 
 def _open(
-    stack: ExitStack, model: VoiceModel, vad: str | None, options: SpeakerOptions, store: Path | None, *, rttm: bool
+    stack: ExitStack,
+    model: VoiceModel,
+    vad: str | None,
+    segmentation: str | None,
+    options: SpeakerOptions,
+    store: Path | None,
+    *,
+    rttm: bool,
 ) -> "Diarizer":
     """What diarizes, with models that are closed with `stack`."""
     from tritone.diarization import Diarizer
@@ -197,6 +230,7 @@ def _open(
         opened.embed,
         sample_rate=opened.sample_rate,
         listen=_listener(stack, opened, vad),
+        segmenter=None if segmentation is None else segmenter_of(opened, segmentation),
         options=options,
         enrolled=enrolled,
         enrolled_cosine=None if opened.limit is None else opened.limit.cosine,

@@ -11,6 +11,7 @@ import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.gateway.options import GatewayOptions
+from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def gateway(
     ] = None,
     sherpa_onnx_offline_port: Annotated[
         int | None, typer.Option(help="Port for clients of sherpa-onnx's offline WebSocket server.")
+    ] = None,
+    wyoming_port: Annotated[
+        int | None, typer.Option(help="Port for Home Assistant (Wyoming), such as 10300; by TCP, without keys.")
     ] = None,
     cors: Annotated[
         list[str] | None,
@@ -64,7 +68,9 @@ def gateway(
     if new_key is not None:
         _print_new_key(new_key)
         return
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
     if options.access_log:
         logging.getLogger("tritone.gateway.access").setLevel(logging.INFO)
     if (tls_certificate is None) != (tls_key is None) or (tls_client_ca and not tls_key):
@@ -75,6 +81,7 @@ def gateway(
         "wenet": wenet_port,
         "sherpa_onnx": sherpa_onnx_port,
         "sherpa_onnx_offline": sherpa_onnx_offline_port,
+        "wyoming": wyoming_port,
     }
     try:
         tls = None

@@ -29,7 +29,7 @@ LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnx", "onnxruntime")
 GROUPS = {
     "Models": ("export", "inspect", "convert", "check-precision", "engine", "compile"),
     "Serving": ("build", "repo", "ensemble", "serve", "gateway", "models", "drain"),
-    "Recordings": ("transcribe", "segments", "diarize", "embed", "evaluate"),
+    "Recordings": ("transcribe", "language", "segments", "diarize", "embed", "evaluate"),
     "Speakers": ("score", "verify", "enroll", "identify"),
     "Measuring and operating": ("api", "top", "bench", "demo", "doctor", "cache"),
 }

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from tritone.monitor import Activity, ModelActivity, Monitor, Snapshot
 
 COLUMNS = (
-    *("req/s", "fail/s", "latency", "queue", "compute", "batch", "fill", "padding", "audio"),
+    *("req/s", "fail/s", "latency", "p50", "p95", "p99", "queue", "queue p95", "compute", "batch", "fill"),
+    *("padding", "audio"),
     *("waiting", "streams", "memory"),
 )
-DROPPED = ("compute", "audio", "fill", "padding", "memory", "waiting", "batch")  # where the terminal is narrow
+# Where the terminal is narrow.
+DROPPED = ("p50", "queue p95", "compute", "audio", "fill", "padding", "memory", "waiting", "batch")
 NONE = "-"
 WIDE = 200  # characters, where the output is no terminal
 FULL = 0.9  # share of a batch that is shown as full
@@ -50,7 +52,8 @@ def top(
 
     Throughput, latency, queue, batches, padding, streams and memory.
 
-    Times are means over the interval. On a server of this machine, memory is that of the model's processes.
+    Times are means over the interval, percentiles those of the last minute or so.
+    On a server of this machine, memory is that of the model's processes.
     Where the output is no terminal, one table follows the other.
     """
     from tritone.monitor import Monitor, activity
@@ -124,7 +127,11 @@ def _cells(each: "ModelActivity") -> dict[str, Text]:
         "req/s": _text(each.requests_per_s, _number),
         "fail/s": _text(each.failures_per_s, _number, "red" if each.failures_per_s else ""),
         "latency": _text(each.latency_ms, _milliseconds),
+        "p50": _text(each.p50_ms, _milliseconds),
+        "p95": _text(each.p95_ms, _milliseconds),
+        "p99": _text(each.p99_ms, _milliseconds),
         "queue": _text(each.queue_ms, _milliseconds),
+        "queue p95": _text(each.queue_p95_ms, _milliseconds),
         "compute": _text(each.compute_ms, _milliseconds),
         "batch": _text(each.batch, "{:.1f}".format),
         "fill": _text(each.fill, "{:.0%}".format, "yellow" if (each.fill or 0) >= FULL else ""),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritone.audio.files import Selection
 from tritone.cli.shared import recordings, search_options
+from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
@@ -66,8 +66,9 @@ def transcribe(
     channels: Annotated[
         str,
         typer.Option(
-            metavar="mixed|N",
-            help="Of recordings with several channels: their mean, or one of them, counted from 1.",
+            metavar="mixed|each|N",
+            help="Of recordings with several channels: their mean, each as a speaker (channel1, channel2, ...), or one "
+            "of them, counted from 1.",
         ),
     ] = "mixed",
     journal: Annotated[
@@ -108,8 +109,12 @@ def transcribe(
         raise typer.BadParameter("--vad is for whole files; leave --streaming out")
     if journal is not None and streaming:
         raise typer.BadParameter("--journal is for whole files; leave --streaming out")
-    if channels != "mixed" and (not channels.isdecimal() or not int(channels)):
-        raise typer.BadParameter(f"--channels is mixed or the number of one, from 1 on, got {channels!r}")
+    if channels not in ("mixed", "each") and (not channels.isdecimal() or not int(channels)):
+        raise typer.BadParameter(f"--channels is mixed, each or the number of one, from 1 on, got {channels!r}")
+    if channels == "each" and (streaming or search.get("nbest", 1) > 1):
+        raise typer.BadParameter(
+            "--channels each is for whole files and one reading; leave --streaming and --nbest out"
+        )
     if channels != "mixed" and (on_ray.ray is not None or labels.speakers):
         raise typer.BadParameter("--channels does not go with --ray or with labels of speakers")
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
@@ -120,14 +125,15 @@ def transcribe(
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
     # Of Whisper models; what others have of words is there anyway.
-    timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
+    timed = {"word_times": "auto"} if (FORMATS[format].times or channels == "each") and not streaming else {}
     of_text = (("--json", json), ("--timestamps", timestamps), ("--details", details))
     if format != "text" and (unused := [name for name, value in of_text if value]):
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
     if json and output is not None:
         raise typer.BadParameter("--json prints lines; with --output there is --format json")
     paths, ids = recordings.named(files, wavscp, manifest, data_dir)
-    sources = paths if channels == "mixed" else [Selection(each, channel=int(channels)) for each in paths]
+    chosen = Channels.of(paths, channels)
+    sources = chosen.sources
     documents = Documents(format, output, paths, ids)
     # A single file that was named needs no name in front of its text, nor does one that has a file for it.
     printer = TranscriptPrinter(
@@ -141,15 +147,18 @@ def transcribe(
         documents=documents,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    with_times = timestamps or details or labels.speakers or texts.punctuate or FORMATS[format].times
+    speakers = labels.speakers or channels == "each"
+    with_times = timestamps or details or speakers or texts.punctuate or FORMATS[format].times
     with ExitStack() as stack:
         stack.enter_context(documents)
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
+        if playback is not None and labels.speakers:
+            playback = replace(playback, around=labels.around(where, stack))
         system = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
         system = stack.enter_context(closing(system))
-        if labels.speakers:
+        if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
         if streaming:
             # One file after the other, since each shows its text as it grows.
@@ -164,8 +173,9 @@ def transcribe(
                 conditions = {} if where.url is None else {"details": str(with_times)}  # which models here always have
                 results = transcribe_journaled(system, sources, journal, conditions=conditions)
             advance = stack.enter_context(printer.progress())
-            for result in stack.enter_context(closing(results)):
-                printer.show(_tidied(result, texts))
+            tidied = (_tidied(result, texts) for result in stack.enter_context(closing(results)))
+            for result in chosen.joined(tidied):
+                printer.show(result)
                 advance()
     if printer.failed:
         raise typer.Exit(1)

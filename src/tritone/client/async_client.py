@@ -151,6 +151,20 @@ class AsyncClient:
         info, reply = await self.model(model, kind="activity"), ActivityReply(probabilities)
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
 
+    async def diarize(
+        self,
+        item: AudioInput | bytes,
+        model: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        sample_rate: int | None = None,
+        headers: Headers | None = None,
+    ) -> SpeechActivity:
+        """Find who speaks when in one recording. See `transcribe` and `Client.diarize`."""
+        info, reply = await self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
+        return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
+
     async def infer(
         self,
         inputs: Mapping[str, npt.ArrayLike],
@@ -222,6 +236,30 @@ class AsyncClient:
             self._transport,
             info,
             probabilities=probabilities,
+            parameters=request_parameters(options),
+            **self._client.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
+            headers=headers,
+        )
+
+    async def diarize_stream(
+        self,
+        model: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        chunk_ms: float = DEFAULT_CHUNK_MS,
+        resume: bool = False,
+        resume_s: float = DEFAULT_RESUME_S,
+        headers: Headers | None = None,
+    ) -> AsyncActivityStream:
+        """Open a stream on a streaming model that tells speakers apart; see `Client.diarize_stream`."""
+        info = await self.model(model, kind="diarization-streaming")
+        return AsyncActivityStream(
+            self._transport,
+            info,
+            probabilities=probabilities,
+            speakers=True,
             parameters=request_parameters(options),
             **self._client.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
             headers=headers,

@@ -373,6 +373,40 @@ class Client:
         info, reply = self.model(model, kind="activity"), ActivityReply(probabilities)
         return self._run(inputs, info, reply, ActivityResult, request_parameters(options), concurrency, sample_rate)
 
+    @overload
+    def diarize(  # type: ignore[overload-overlap]
+        self, inputs: AudioInput, model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> ActivityResult: ...
+
+    @overload
+    def diarize(
+        self, inputs: Iterable[AudioInput], model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> list[ActivityResult]: ...
+
+    def diarize(
+        self, inputs: Any, model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> ActivityResult | list[ActivityResult]:
+        """Find who speaks when in files or waveforms, by a model that tells speakers apart itself.
+
+        Segments have speakers, and those of several may overlap. Arguments, results and errors are those of `detect`;
+        probabilities are (frames, speakers).
+        """
+        return all_or_one(inputs, lambda each: self.diarize_iter(each, model, **options))
+
+    def diarize_iter(
+        self,
+        inputs: Iterable[ModelInput],
+        model: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> Iterator[ActivityResult]:
+        """Like `diarize`, but yields each result as it completes, as `transcribe_iter` does."""
+        info, reply = self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
+        return self._run(inputs, info, reply, ActivityResult, request_parameters(options), concurrency, sample_rate)
+
     def infer(
         self,
         inputs: Iterable[ModelInput],
@@ -603,6 +637,31 @@ class Client:
             self._transport,
             info,
             probabilities=probabilities,
+            parameters=request_parameters(options),
+            **self.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
+        )
+
+    def diarize_stream(
+        self,
+        model: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        chunk_ms: float = DEFAULT_CHUNK_MS,
+        resume: bool = False,
+        resume_s: float = DEFAULT_RESUME_S,
+    ) -> ActivityStream:
+        """Open a stream on a streaming model that tells speakers apart; arguments and errors as of `detect_stream`.
+
+        Answers also have the turns under way, `speaking`, and the time up to which all is known, `known_s`.
+        """
+        info = self.model(model, kind="diarization-streaming")
+        return ActivityStream(
+            self._transport,
+            info,
+            probabilities=probabilities,
+            speakers=True,
             parameters=request_parameters(options),
             **self.stream_options(info, sample_rate, chunk_ms, resume_s if resume else None),
         )

@@ -208,7 +208,7 @@ def _read_out(responses: Any) -> None:
 
 def message_of(call: Call[Any]) -> pb.ModelInferRequest:
     """A request as it travels."""
-    message = pb.ModelInferRequest(model_name=call.model)
+    message = pb.ModelInferRequest(model_name=call.model, id=call.request_id)
     for name, tensor in call.tensors.items():
         datatype = datatype_of(tensor)
         added = message.inputs.add(name=name, datatype=datatype, shape=tensor.shape)

@@ -31,6 +31,7 @@ def inference_request(call: Call[Any]) -> tuple[str, dict[str, str], bytes]:
     body, json_length = InferenceServerClient.generate_request_body(
         inputs,
         outputs=[InferRequestedOutput(name, class_count=call.classes) for name in call.reply.outputs],
+        request_id=call.request_id,
         sequence_id=call.sequence_id,
         sequence_start=call.start,
         sequence_end=call.end,

@@ -12,15 +12,26 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, SEGMENTS, TEXT, WAVEFORM
+from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, PROBABILITIES, SEGMENTS, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
-Kind = Literal["offline", "streaming", "embedding", "activity", "activity-streaming", "other"]
+Kind = Literal[
+    "offline",
+    "streaming",
+    "embedding",
+    "activity",
+    "activity-streaming",
+    "diarization",
+    "diarization-streaming",
+    "other",
+]
 
 FOR: Mapping[str, str] = {
     "embedding": "for embeddings",
     "activity": "for voice activity",
     "activity-streaming": "for voice activity in streams",
+    "diarization": "for diarization",
+    "diarization-streaming": "for diarization of streams",
 }
 """How models that write no text are called."""
 
@@ -51,6 +62,7 @@ class ModelInfo:
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
+    languages: tuple[str, ...] = ()  # which requests may name, if the server knows
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
@@ -160,7 +172,12 @@ class ModelInfo:
         elif WAVEFORM in inputs and EMBEDDING in outputs:
             kind = "embedding"
         elif WAVEFORM in inputs and SEGMENTS in outputs:
-            kind = "activity-streaming" if "sequence_batching" in config else "activity"
+            # One that tells speakers apart has a probability for each of them.
+            told = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
+            if "sequence_batching" in config:
+                kind = "diarization-streaming" if told else "activity-streaming"
+            else:
+                kind = "diarization" if told else "activity"
         parameters = config.get("parameters", {})
         return cls(
             name=config["name"],
@@ -171,6 +188,7 @@ class ModelInfo:
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
+            languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours report their rate; the stages of an ensemble embed all of the audio at once.

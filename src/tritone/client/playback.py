@@ -20,6 +20,12 @@ class TextStream(Protocol):
     def finish(self) -> Transcript: ...
 
 
+class OpenStream(TextStream, Protocol):
+    """A stream that somebody has to close."""
+
+    def close(self) -> None: ...
+
+
 def play(
     stream: TextStream, audio: Iterable[Samples], *, sample_rate: int, chunk_ms: float, realtime: bool = False
 ) -> Iterator[Transcript]:

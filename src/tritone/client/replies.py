@@ -10,6 +10,7 @@
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -95,9 +96,13 @@ class EmbeddingReply:
 
 @dataclass(frozen=True)
 class ActivityReply:
-    """Where audio has speech; with `probabilities` also those of its frames."""
+    """Where audio has speech; with `probabilities` also those of its frames.
+
+    `speakers`: whether frames have a probability for each of some speakers.
+    """
 
     probabilities: bool = False
+    speakers: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -108,9 +113,12 @@ class ActivityReply:
         found: Vector | None = None
         if self.probabilities:
             array = reply.as_numpy(PROBABILITIES)
-            if array is None or array.size != array.shape[-1] or array.dtype.kind != "f":
-                raise _unexpected(model, PROBABILITIES, array, "one vector of numbers", endpoint)
-            found = array.reshape(-1).astype(np.float32)  # a copy, as of an embedding
+            axes, wanted = (2, "one matrix of numbers") if self.speakers else (1, "one vector of numbers")
+            # One row, with or without an axis for the rows.
+            own = () if array is None else array.shape[-axes:]
+            if array is None or len(own) != axes or array.size != math.prod(own) or array.dtype.kind != "f":
+                raise _unexpected(model, PROBABILITIES, array, wanted, endpoint)
+            found = array.reshape(own).astype(np.float32)  # a copy, as of an embedding
         try:
             return SpeechActivity.from_dict(json.loads(text), found)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

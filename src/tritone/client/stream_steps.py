@@ -351,9 +351,9 @@ class TranscriptSteps(StreamSteps[Transcript]):
 class ActivitySteps(StreamSteps[SpeechActivity]):
     """The steps of speech being found while it is spoken; answers are as of `ActivityStream`."""
 
-    def __init__(self, *where: Any, probabilities: bool, **options: Any) -> None:
+    def __init__(self, *where: Any, probabilities: bool, speakers: bool = False, **options: Any) -> None:
         nothing = SpeechActivity((), 0.0, 0.0, is_final=False)
-        super().__init__(*where, reply=ActivityReply(probabilities), nothing=nothing, **options)
+        super().__init__(*where, reply=ActivityReply(probabilities, speakers), nothing=nothing, **options)
 
     def _without_news(self, answer: SpeechActivity) -> SpeechActivity:
         none = None if answer.probabilities is None else answer.probabilities[:0]

@@ -33,6 +33,7 @@ __all__ = [
     "datatype_of",
 ]
 
+REQUEST_ID = "x-request-id"  # the header whose value is the id of the request, too
 WAVEFORM = "WAV"
 PCM = "PCM"  # the same as int16, in its place
 NUM_SAMPLES = "WAV_LENS"
@@ -81,6 +82,11 @@ class Call(Generic[Answer]):
     classes: int = 0
     route: str = ""
     more_headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def request_id(self) -> str:
+        """What Triton calls the request in its traces and logs; "" lets it have none."""
+        return self.more_headers.get(REQUEST_ID, "")
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from tritone.gateway.options import DEFAULT_PORT, GatewayOptions
 from tritone.gateway.server import GatewayServer, listen
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer
+from tritone.server.watch import kept_alive
 
 MODELS = ModelOptions(max_batch_size=8, max_streams=16)
 PAUSE_S = 0.8  # that ends a segment where no voice activity is served
@@ -65,7 +66,8 @@ def serve_page(
             if writes:
                 chosen = models | chosen
         stage("starting Triton")
-        with TritonServer(repository, ServerOptions.on_free_ports(drain_s=DRAIN_S)) as triton:
+        ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
+        with TritonServer(repository, ports) as triton, kept_alive(triton, stage):
             gateway = GatewayOptions(
                 triton=f"http://{triton.http_address}",
                 port=port,

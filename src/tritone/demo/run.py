@@ -22,10 +22,12 @@ from tritone.demo.voices import VoiceRun, compare_voices
 from tritone.errors import OperatorError, TritoneError
 from tritone.repository import BuiltModel, ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer
+from tritone.server.watch import kept_alive
 from tritone.transcript import Transcript
 
 CONCURRENCY = 4
 CHUNK_MS = 160.0
+RETRIES = 8  # the last one within half a minute: time to load a model again that lost its process
 DRAIN_S = 15  # five models, of which some have just compiled their search, take seconds to go
 
 
@@ -89,19 +91,22 @@ def run_demo(trials: Sequence[Trial], observer: Observer, *, realtime: bool = Fa
         ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
         observer.stage("starting Triton")
         with TritonServer(repository, ports) as server:
-            runs: list[Run | VoiceRun] = [
-                _measure(server.grpc_address, models, trial.clips, observer, realtime) for trial, models in texts
-            ]
-            for trial, model in voices:
-                evaluation = read_evaluation(resolve(trial.bundle))
-                observer.stage(
-                    f"comparing the voices of {len(trial.clips)} clips with {model}, {CONCURRENCY} at a time"
-                )
-                with Client(server.grpc_address) as client:
-                    runs.append(compare_voices(client, model, trial.clips, evaluation, concurrency=CONCURRENCY))
+            with kept_alive(server, observer.stage) as watch:
+                runs: list[Run | VoiceRun] = [
+                    _measure(server.grpc_address, models, trial.clips, observer, realtime) for trial, models in texts
+                ]
+                for trial, model in voices:
+                    evaluation = read_evaluation(resolve(trial.bundle))
+                    observer.stage(
+                        f"comparing the voices of {len(trial.clips)} clips with {model}, {CONCURRENCY} at a time"
+                    )
+                    with Client(server.grpc_address, retries=RETRIES) as client:
+                        runs.append(compare_voices(client, model, trial.clips, evaluation, concurrency=CONCURRENCY))
             observer.stage("stopping Triton")
+            if watch.leftovers:  # Triton would wait for the requests that were lost, and then complain
+                server.kill()
             code = server.stop()
-        if code:
+        if code and not watch.leftovers:
             words = "\n".join(server.tail[-10:])
             raise OperatorError(f"Triton ended with exit code {code}. Its last words:\n{words}")
     return runs
@@ -113,7 +118,7 @@ def _measure(
     names = {model.mode: model.name for model in built}
     results: list[Measured] = []
     wall_s = 0.0
-    with Client(address) as client:
+    with Client(address, retries=RETRIES) as client:
         if "offline" in names:
             observer.stage(f"transcribing {len(clips)} clips with {names['offline']}, {CONCURRENCY} at a time")
             started = time.perf_counter()
@@ -152,7 +157,7 @@ def _streaming(client: Client, model: str, clip: Clip, observer: Observer, realt
         rate = client.model(model, kind="streaming").sample_rate
         waveform = read_audio(clip.path, rate)
         audio_s = len(waveform) / rate
-        with client.stream(model, chunk_ms=CHUNK_MS) as opened:
+        with client.stream(model, chunk_ms=CHUNK_MS, resume=True) as opened:
             stream = _Timed(opened)
             for transcript in play(stream, [waveform], sample_rate=rate, chunk_ms=CHUNK_MS, realtime=realtime):
                 observer.partial(clip, transcript.whole_text)

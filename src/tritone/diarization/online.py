@@ -8,6 +8,7 @@ mistakes at the beginning stay: whole recordings are better clustered as a whole
 """
 
 from collections.abc import Container, Iterator, Mapping
+from copy import copy
 from itertools import count
 
 import numpy as np
@@ -44,13 +45,18 @@ class OnlineSpeakers:
         self._labels: list[str] = list(enrolled or ())
         self._known = len(self._labels)
         self._sums = [ENROLLED_WEIGHT * _unit(each) for each in (enrolled or {}).values()]
-        self._free = unused_labels(tuple(self._labels))
         self._met: dict[str, None] = {}
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The speakers so far, by first appearance; enrolled voices that do not occur are not among them."""
         return tuple(self._met)
+
+    def copied(self) -> "OnlineSpeakers":
+        """The same speakers, to try what windows would be labelled as: what is added there is not added here."""
+        other = copy(self)
+        other._labels, other._sums, other._met = [*self._labels], [*self._sums], {**self._met}
+        return other
 
     def add(self, embedding: npt.ArrayLike, *, whole: bool = True) -> str:
         """Label the next window.
@@ -63,7 +69,7 @@ class OnlineSpeakers:
         cosines = np.array([voice @ each / max(float(np.linalg.norm(each)), 1e-12) for each in self._sums])
         index = self._choose(cosines, whole)
         if index == len(self._sums):
-            self._labels.append(next(self._free))
+            self._labels.append(next(unused_labels(self._labels)))
             self._sums.append(voice)
         elif whole:
             self._sums[index] = self._sums[index] + voice

@@ -51,7 +51,7 @@ def label_windows(vectors: Floats, lengths_s: Doubles, options: SpeakerOptions) 
     whole = lengths_s[audible] >= SHORT_SHARE * options.window_s
     if not whole.any():
         whole[:] = True
-    labels = nearest(units, _centres(units[whole], options))
+    labels = nearest(units, centres_of(units[whole], options))
     before = np.searchsorted(audible, np.arange(len(vectors)), side="right") - 1
     return in_order(labels[np.maximum(before, 0)])
 
@@ -63,7 +63,7 @@ def nearest(units: Doubles, centres: Doubles) -> Labels:
     return result
 
 
-def _centres(units: Doubles, options: SpeakerOptions) -> Doubles:
+def centres_of(units: Doubles, options: SpeakerOptions) -> Doubles:
     """The sums of the windows of each speaker, (speakers, dim)."""
     least, most = options.bounds
     sums, counts = _condensed(units, MAX_POINTS[options.method])

@@ -78,6 +78,15 @@ class WindowCutter:
         self._forget(since)
         return windows
 
+    def under_way(self, since_s: float) -> list[Window]:
+        """The windows of a segment that goes on, as if it ended now.
+
+        Args:
+            since_s: its start, by the detector.
+        """
+        now_s, start_s = self._received / self._rate, max(since_s, self._taken_s)
+        return self._windows(start_s, now_s) if now_s > start_s else []
+
     def _windows(self, start_s: float, end_s: float) -> list[Window]:
         piece = SpeechSegment(start_s, end_s)
         if end_s - start_s < LEAST_WINDOW_S:

@@ -1,6 +1,6 @@
 """Subtitles: the words of a transcript in cues that people can read.
 
-    Transcript  ->  [Cue(start_ms, end_ms, lines, speaker), ...]   in order, without overlaps
+    Transcript  ->  [Cue(start_ms, end_ms, lines, speaker), ...]   in order; only those of two speakers may overlap
 
 A cue ends at a pause, at the end of a sentence or clause if there is one, and where it would be too long otherwise.
 The limits are those that broadcasters and streaming services have in common (BBC "Subtitle Guidelines", Netflix "Timed
@@ -10,13 +10,14 @@ Text Style Guide"): two lines of 42 characters, 1 to 7 seconds, 20 characters a 
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from tritone.formats.phrases import Phrase, divided, phrases_of, printable
+from tritone.formats.phrases import SLACK_S, Phrase, divided, foreign, phrases_of, printable
 from tritone.transcript import Span, Transcript, joined
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：")
+SLACK_MS = round(1000 * SLACK_S)
 SHORT_WORD = 3  # letters; words so short mostly belong to the next one, as "the" and "of" do
 
 
@@ -40,12 +41,13 @@ class CueOptions:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A subtitle: when it is on screen, its lines, and who speaks ("": unknown)."""
+    """A subtitle: when it is on screen, its lines, who speaks, and its language, if it is another ("": unknown)."""
 
     start_ms: int
     end_ms: int
     lines: tuple[str, ...]
     speaker: str = ""
+    language: str = ""
 
 
 def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named: bool = False) -> list[Cue]:
@@ -58,14 +60,15 @@ def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named:
     found: list[Cue] = []
     speaker = ""
     for phrase in phrases_of(transcript):
+        language = foreign(transcript, phrase)
         if named and phrase.speaker and phrase.speaker != speaker:
             first = phrase.words[0]
             named_words = [replace(first, text=each) for each in f"{printable(phrase.speaker)}:".split()]
             name = [replace(each, end_s=first.start_s) for each in named_words]
             phrase = Phrase((*name, *phrase.words))
         speaker = phrase.speaker
-        found += _cut(phrase, chosen)
-    return list(_timed(found, chosen, round(transcript.audio_s * 1000)))
+        found += (replace(cue, language=language) for cue in _cut(phrase, chosen))
+    return list(_timed(_by_time(found), chosen, round(transcript.audio_s * 1000)))
 
 
 def width(text: str) -> int:
@@ -171,19 +174,36 @@ def _cut(phrase: Phrase, options: CueOptions) -> list[Cue]:
     return found[::-1]
 
 
-def _timed(cues: Sequence[Cue], options: CueOptions, audio_ms: int) -> Iterator[Cue]:
-    """The cues without overlaps, and long enough to be read where there is room."""
-    most, least, gap = (round(1000 * each) for each in (options.most_s, options.least_s, options.gap_s))
-    free = 0  # end of the cue before
+def _by_time(cues: Sequence[Cue]) -> list[Cue]:
+    """Cues by their starts; those of one speaker stay in their order."""
+    latest: dict[str, int] = {}
+    starts = [latest.setdefault(cue.speaker, 0) for cue in cues]
     for index, cue in enumerate(cues):
-        start = max(cue.start_ms, free)
+        starts[index] = latest[cue.speaker] = max(latest[cue.speaker], cue.start_ms)
+    return [cues[index] for index in sorted(range(len(cues)), key=starts.__getitem__)]
+
+
+def _timed(cues: Sequence[Cue], options: CueOptions, audio_ms: int) -> Iterator[Cue]:
+    """The cues long enough to be read where there is room. They overlap where speakers talk at once, and only there."""
+    most, least, gap = (round(1000 * each) for each in (options.most_s, options.least_s, options.gap_s))
+    free: dict[str, int] = {}  # end of the cue before, by speaker
+    for index, cue in enumerate(cues):
+        start = max(cue.start_ms, free.get(cue.speaker, 0))
         spoken = min(max(cue.end_ms, start + 1), start + most)
         readable = start + max(least, round(1000 * sum(map(width, cue.lines)) / options.chars_per_s))
-        following = cues[index + 1].start_ms - gap if index + 1 < len(cues) else max(audio_ms, spoken)
+        behind = next(
+            (
+                each.start_ms
+                for each in islice(cues, index + 1, None)
+                if each.speaker == cue.speaker or each.start_ms >= spoken - SLACK_MS
+            ),
+            None,
+        )
+        following = max(audio_ms, spoken) if behind is None else behind - gap
         end = max(spoken, min(readable, start + most, following))
-        if index + 1 < len(cues):  # words may overlap a little
-            end = max(start + 1, min(end, cues[index + 1].start_ms))
-        free = end
+        if behind is not None:  # words may overlap a little
+            end = max(start + 1, min(end, behind))
+        free[cue.speaker] = end
         yield replace(cue, start_ms=start, end_ms=end)
 
 

@@ -7,12 +7,13 @@ write("rttm", activity, recording="meeting")   ->  lines, which name their recor
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tritone.activity import SpeechActivity
 from tritone.errors import InputError
 from tritone.formats.ctm import write_ctm
 from tritone.formats.labels import write_labels
-from tritone.formats.phrases import Phrase, phrases_of, printable
+from tritone.formats.phrases import SLACK_S, Phrase, phrases_of, printable
 from tritone.formats.rttm import Turn, write_rttm
 from tritone.formats.subtitles import write_srt, write_vtt
 from tritone.formats.textgrid import Label, write_textgrid
@@ -113,12 +114,26 @@ def _turn_labels(turns: Iterable[Turn]) -> list[Label]:
 
 def _transcript_textgrid(transcript: Transcript, recording: str) -> str:
     phrases = phrases_of(transcript)
-    tiers = [("phrases", [(each.start_s, each.end_s, each.text) for each in phrases])]
+    if any(before.end_s - SLACK_S > after.start_s for before, after in pairwise(phrases)):  # speakers who talk at once
+        speakers = dict.fromkeys(each.speaker for each in phrases)
+        return write_textgrid(
+            [
+                tier
+                for speaker in speakers
+                for tier in _tiers([each for each in phrases if each.speaker == speaker], transcript, f"{speaker} ")
+            ],
+            transcript.audio_s,
+        )
+    return write_textgrid(_tiers(phrases, transcript), transcript.audio_s)
+
+
+def _tiers(phrases: Sequence[Phrase], transcript: Transcript, of: str = "") -> list[tuple[str, list[Label]]]:
+    tiers = [(f"{of}phrases", [(each.start_s, each.end_s, each.text) for each in phrases])]
     if transcript.words:  # else their times are estimates
-        tiers.append(("words", [(word.start_s, word.end_s, word.text) for each in phrases for word in each.words]))
-    if any(each.speaker for each in phrases):
+        tiers.append((f"{of}words", [(word.start_s, word.end_s, word.text) for each in phrases for word in each.words]))
+    if not of and any(each.speaker for each in phrases):
         tiers.append(("speakers", [(each.start_s, each.end_s, each.speaker) for each in phrases]))
-    return write_textgrid(tiers, transcript.audio_s)
+    return tiers
 
 
 def _turns_textgrid(turns: Sequence[Turn], recording: str) -> str:

@@ -10,11 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 
 from tritone.errors import InputError
 from tritone.transcript import Segment, Span, Transcript, joined
 
 PAUSE_S = 0.8  # between two words of which the later begins a new phrase
+SLACK_S = 0.05  # by which times of words of one voice may overlap
 UNPRINTABLE = frozenset({"Cc", "Cs"})  # Unicode categories: control characters, halves of surrogate pairs
 
 
@@ -66,38 +68,65 @@ def words_of(transcript: Transcript) -> list[Span]:
 def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:
     """The phrases of a transcript, in the order of its words.
 
-    A transcript without words is divided into its segments, or else is one phrase over all of the audio; the times of
+    Phrases of speakers who talk at once overlap: a word of another speaker ends a phrase where it stands alone. A
+    transcript without words is divided into its segments, or else is one phrase over all of the audio; the times of
     words in it are then estimated by their lengths.
     """
     if transcript.words:
         words, counts = words_of(transcript), [len(each.words) for each in transcript.ended]
-        ends = [segment.end_s for segment in transcript.segments]
-        if not ends and sum(counts) == len(words):  # of a stream: every segment has its own words
+        if not transcript.segments and sum(counts) == len(words):  # of a stream: every segment has its own words
             return [Phrase(tuple(each)) for part in transcript.ended for each in _runs(words_of(part), (), pause_s)]
-        return [Phrase(tuple(each)) for each in _runs(words, ends, pause_s)]
+        return [Phrase(tuple(each)) for each in _runs(words, transcript.segments, pause_s)]
     parts: Sequence[Segment] = transcript.segments or (Segment(transcript.text, 0.0, transcript.audio_s),)
     found = (_parted(Span(part.text, part.start_s, part.end_s, 1.0, part.speaker)) for part in parts)
     return [Phrase(tuple(words)) for words in found if words]
 
 
-def _runs(words: Sequence[Span], ends: Sequence[float], pause_s: float) -> Iterator[list[Span]]:
-    run: list[Span] = []
+def foreign(transcript: Transcript, phrase: Phrase) -> str:
+    """The language of a phrase where it is another than that of the transcript; "" else, and where nobody knows."""
+    parts: Sequence[tuple[float, str]] = [(each.end_s, each.language) for each in transcript.segments]
+    parts = parts or [(each.audio_s, each.language) for each in transcript.ended]
+    middle_s = (phrase.start_s + phrase.end_s) / 2
+    at = bisect_right(parts, middle_s, key=lambda part: part[0])
+    return parts[at][1] if at < len(parts) and parts[at][1] != transcript.language else ""
+
+
+def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) -> list[list[Span]]:
+    ends = {word.speaker: _ends(segments, word.speaker) for word in words}
+    found: list[list[Span]] = []
+    open_runs: dict[str, list[Span]] = {}
+    between: dict[str, list[Span]] = {}  # words of others since the last one of a speaker
     for word in words:
-        if run:
-            before = run[-1]
-            in_segment, in_segment_before = (
-                bisect_right(ends, (each.start_s + each.end_s) / 2) for each in (word, before)
-            )
-            if (
-                word.start_s - before.end_s >= pause_s
-                or word.speaker != before.speaker
-                or in_segment != in_segment_before
-            ):
-                yield run
-                run = []
+        run = open_runs.get(word.speaker)
+        if run is None or _begins_anew(run[-1], word, between[word.speaker], ends[word.speaker], pause_s):
+            run = open_runs[word.speaker] = []
+            found.append(run)
         run.append(word)
-    if run:
-        yield run
+        between[word.speaker] = []
+        for speaker, others in between.items():
+            if speaker != word.speaker:
+                others.append(word)
+        for speaker in [each for each, last in open_runs.items() if word.start_s - last[-1].end_s >= pause_s]:
+            del open_runs[speaker], between[speaker]
+    return found
+
+
+def _begins_anew(before: Span, word: Span, between: Sequence[Span], ends: Sequence[float], pause_s: float) -> bool:
+    in_segment, in_segment_before = (bisect_right(ends, (each.start_s + each.end_s) / 2) for each in (word, before))
+    return (
+        word.start_s - before.end_s >= pause_s
+        or in_segment != in_segment_before
+        or any(each.start_s >= before.end_s - SLACK_S and each.end_s <= word.start_s + SLACK_S for each in between)
+    )
+
+
+def _ends(segments: Sequence[Segment], speaker: str) -> list[float]:
+    """Where segments end that a speaker's words may be in: where speakers overlap, the own ones."""
+    overlap = any(
+        before.speaker != after.speaker and after.start_s < before.end_s - SLACK_S
+        for before, after in pairwise(segments)
+    )
+    return [each.end_s for each in segments if not overlap or each.speaker == speaker]
 
 
 def _parted(span: Span) -> list[Span]:

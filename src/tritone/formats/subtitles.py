@@ -1,7 +1,7 @@
 """SubRip (.srt) and WebVTT (.vtt): cues as files of subtitles.
 
 SRT knows no escapes: a text that looks like an arrow of its times is written with a real arrow. In VTT `&`, `<` and `>`
-are escaped, and speakers are voices (`<v Anna>`).
+are escaped, speakers are voices (`<v Anna>`), and what is in another language than most is said to be (`<lang de>`).
 
 Source: WebVTT, W3C Candidate Recommendation (https://www.w3.org/TR/webvtt1/); SubRip has no specification, and is
 written as VLC and ffmpeg read it.
@@ -27,6 +27,8 @@ def write_vtt(transcript: Transcript, options: CueOptions | None = None) -> str:
     blocks = ["WEBVTT\n"]
     for cue in cues_of(transcript, options):
         text = "\n".join(map(_escaped, cue.lines))
+        if cue.language:
+            text = f"<lang {_escaped(printable(cue.language))}>{text}</lang>"
         if cue.speaker:
             text = f"<v {_escaped(printable(cue.speaker))}>{text}</v>"
         blocks.append(f"\n{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{text}\n")

@@ -1,14 +1,16 @@
 """What a client asks of the models, whatever protocol it speaks; and what happens in a live stream."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tritone.client.models import ModelInfo
 from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
+KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units, where a client gives none
 EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
 SecondPassOutcome = Literal["done", "failed", "timeout", "too_long"]
 
@@ -40,10 +42,10 @@ class Ask:
     """What a client asks of the models.
 
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
-    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`: how
-    they are written. `vad`: for streams; None leaves segments to the recogniser's endpoint rules. `final_model`: a
-    model for whole recordings that writes the final text of each segment, with `final_search` as its request
-    parameters; "" is none.
+    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`:
+    how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`: for streams; None
+    leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
+    final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
     model: str = ""
@@ -51,6 +53,7 @@ class Ask:
     details: bool = True
     texts: TextOptions = field(default_factory=TextOptions)
     speakers: SpeakerOptions | None = None
+    each_channel: bool = False
     vad: VadOptions | None = None
     final_model: str = ""
     final_search: Mapping[str, Any] = field(default_factory=dict)
@@ -61,6 +64,46 @@ class Ask:
                 request_parameters(each)
         except ValueError as error:
             raise InputError(str(error)) from error
+
+
+def language_parameters(info: ModelInfo, language: str, allowed: Sequence[str] = ()) -> dict[str, str]:
+    """The request parameters that tell a model the language of its audio; none for models that are told no language.
+
+    Args:
+        language: as protocols write it, such as de or de-DE; "" leaves it to the model.
+        allowed: the languages that it may be.
+
+    Raises:
+        InputError: several are allowed, and the model detects no language.
+    """
+    codes = tuple(dict.fromkeys(_named(each, info) for each in allowed if each))
+    found = {"language": _named(language, info)} if language and (info.has_prompt or info.languages) else {}
+    if info.has_prompt and codes:
+        found["allowed_languages"] = ",".join(codes)
+    elif codes and not (info.languages and len(codes) == 1):
+        raise InputError(
+            f"model '{info.name}' does not detect languages, so that none can be allowed (allowed_languages); Whisper "
+            "models do"
+        )
+    elif codes:
+        found.setdefault("language", codes[0])
+    return found
+
+
+def favoured(info: ModelInfo, words: Mapping[str, float]) -> dict[str, Any]:
+    """The request parameters by which a model favours words: its prompt, or hotwords with these weights."""
+    if not words:
+        return {}
+    return {"prompt": ", ".join(words)} if info.has_prompt else {"hotwords": dict(words)}
+
+
+def _named(language: str, info: ModelInfo) -> str:
+    """A language as the model calls it: itself, or the first of the same language without the country."""
+    known = info.languages
+    plain = language.partition("-")[0].lower()
+    same = [each for each in known if each.lower() == language.lower()]
+    same += [each for each in known if each.partition("-")[0].lower() == plain]
+    return same[0] if same else plain if info.has_prompt else language
 
 
 @dataclass(frozen=True, kw_only=True)

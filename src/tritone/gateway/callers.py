@@ -38,6 +38,11 @@ LIMITS = {"streams", "requests_per_minute", "audio_s_per_hour"}
 HASH = re.compile("[0-9a-f]{64}")
 TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")  # the form of a signed JWT
 PROTOCOL_KEY = "openai-insecure-api-key."  # how OpenAI's clients in browsers send one, which cannot set headers
+RIVA_KEY = "realtime-token."  # how NVIDIA's Realtime client sends the secret of its session
+SECRET_S = 60.0  # of a session's secret, until its connection is made
+MAX_SECRETS = 10_000
+IN_PROTOCOL = (PROTOCOL_KEY, RIVA_KEY)
+SCHEMES = ("bearer", "token")  # Deepgram's clients say Token; in browsers it is the subprotocol before the key
 
 
 def new_key() -> tuple[str, str]:
@@ -90,6 +95,7 @@ class Callers:
         self._file = file
         self._accounts: dict[str, Account] = {}
         self._people: dict[str, Account] = {}  # with tokens
+        self._secrets: dict[str, tuple[float, Account]] = {}  # of sessions, with their ends, in the order of these
         self._looked = time.monotonic()
         self._stamp: tuple[int, int] | None = None
         self._rules = _Rules(anybody=NO_LIMITS)
@@ -109,7 +115,24 @@ class Callers:
         found.request()
         return found
 
+    def secret(self, account: Account) -> tuple[str, float]:
+        """A key of a caller for one session, for a client that is not to have the caller's own; seconds it is good for.
+
+        It is known to this process alone.
+        """
+        now = time.monotonic()
+        for old in [each for each, (ends, _) in self._secrets.items() if ends < now]:
+            del self._secrets[old]
+        if len(self._secrets) >= MAX_SECRETS:
+            raise GatewayRefusal(503, f"{MAX_SECRETS} sessions wait for their connections, the most there may be", 1.0)
+        secret = f"ek_{secrets.token_urlsafe(24)}"
+        self._secrets[secret] = now + SECRET_S, account
+        return secret, SECRET_S
+
     async def _found(self, key: str) -> Account:
+        ends, account = self._secrets.get(key, (0.0, None))
+        if account is not None and ends > time.monotonic():
+            return account
         rules = self._rules
         if not key or not (rules.keys or rules.tokens):
             if rules.anybody is None:
@@ -117,16 +140,16 @@ class Callers:
             self._anybody.change(rules.anybody)
             return self._anybody
         if entry := rules.keys.get(hash_of(key)):
-            account = self._accounts.setdefault(entry[0], Account(*entry))
-            account.change(entry[1])
-            return account
+            known = self._accounts.setdefault(entry[0], Account(*entry))
+            known.change(entry[1])
+            return known
         if rules.tokens is not None and TOKEN.fullmatch(key):
             name = await rules.tokens.name(key)
             if name not in self._people and len(self._people) >= MAX_ACCOUNTS:
                 self._people = {name: each for name, each in self._people.items() if not each.is_idle}
-            account = self._people.setdefault(name, Account(name, rules.people))
-            account.change(rules.people)
-            return account
+            person = self._people.setdefault(name, Account(name, rules.people))
+            person.change(rules.people)
+            return person
         raise GatewayRefusal(401, "this key is not known")
 
     def _look(self) -> None:
@@ -228,9 +251,10 @@ def _shown(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     offered = [each.strip() for each in headers.get("sec-websocket-protocol", "").split(",")]
     found = (
-        (bearer.strip() if scheme.lower() == "bearer" else "")
+        (bearer.strip() if scheme.lower() in SCHEMES else "")
         or headers.get("x-api-key", "")
-        or next((each.removeprefix(PROTOCOL_KEY) for each in offered if each.startswith(PROTOCOL_KEY)), "")
+        or next((each.removeprefix(key) for each in offered for key in IN_PROTOCOL if each.startswith(key)), "")
+        or (offered[1] if len(offered) > 1 and offered[0] in SCHEMES else "")
         or query.get("key", "")
     )
     if len(found) > MAX_KEY:

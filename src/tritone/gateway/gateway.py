@@ -7,8 +7,8 @@ transcript = await gateway.speech.transcribe(data, Ask(), caller)
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal
 
 from tritone.client.async_client import AsyncClient
 from tritone.errors import TritoneError
@@ -18,8 +18,11 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
-from tritone.gateway.visit import VISIT
+from tritone.gateway.visit import REQUEST_ID, VISIT
 from tritone.net.tls import Certificates
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
 
 LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0
@@ -45,6 +48,8 @@ class Gateway:
         self.traces = Traces(options.traces)
         self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
+        self.realtime: dict[str, Callable[[WebSocket], Awaitable[None]]] = {}
+        """Who answers at `/v1/realtime` where a subprotocol begins with the key; OpenAI's protocol elsewhere."""
         self.state: State = "serving"
 
     async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, protocol: str = "") -> Caller:
@@ -64,7 +69,8 @@ class Gateway:
         account = await self.callers.account(headers, query)
         if visit is not None:
             visit.name = account.name
-        return Caller(account=account, protocol=protocol, headers=self.traces.outgoing(headers))
+        own = {} if visit is None else {REQUEST_ID: visit.id}
+        return Caller(account=account, protocol=protocol, headers=self.traces.outgoing(headers) | own)
 
     async def why_not_ready(self) -> str:
         """Why nothing can be asked now; "" if it can."""

@@ -26,7 +26,7 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
-from tritone.gateway.speakers import LiveSpeakers
+from tritone.gateway.speakers import LiveSpeakers, live_speakers
 from tritone.gateway.whole import WholeStream
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
-SPEAKERS_S = 600.0  # the same where speakers are distinguished by the audio of each segment
 
 
 class Live:
@@ -54,9 +53,8 @@ class Live:
         self._model = ""
         self._stream: AsyncClientStream | WholeStream | None = None
         self._vad: AsyncActivityStream | None = None
-        self._speakers = None if ask.speakers is None else LiveSpeakers(speech, ask.speakers, caller)
-        kept_s = SPEAKERS_S if ask.speakers is not None else MAX_SEGMENT_S if ask.final_model else RECENT_S
-        self._recent = RecentAudio(sample_rate, kept_s)
+        self._speakers: LiveSpeakers | None = None
+        self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
         self._second = (
@@ -87,8 +85,10 @@ class Live:
             self._vad = await self._speech.detecting(self._ask.vad, self.sample_rate, self.caller)
         if self._ask.final_model:
             await self._speech.model(self._ask.final_model, "offline")
-        if self._speakers is not None:
-            await self._speakers.check()
+        if self._ask.speakers is not None:
+            self._speakers = await live_speakers(self._speech, self._ask.speakers, self.sample_rate, self.caller)
+            if (kept_s := self._speakers.kept_s) > self._recent.kept_s:
+                self._recent = RecentAudio(self.sample_rate, kept_s)
         self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
         self._model = self._stream.model.name
 
@@ -107,6 +107,8 @@ class Live:
         self._require_open()
         found = mono(samples)
         self._count(found)
+        if self._speakers is not None:
+            await self._speakers.hear(found)
         if self._vad is None:
             await self._recognise(found)
         elif self._speaking:
@@ -129,6 +131,8 @@ class Live:
         The last one is final, unless there was no text since an earlier final one.
         """
         self._require_open()
+        if self._speakers is not None:
+            await self._speakers.finish()
         if self._vad is not None:
             await self._follow(await self._vad.finish())
         self._over = True
@@ -153,12 +157,11 @@ class Live:
         self._over = True
         if self._second is not None:
             await self._second.close()
-        stream, vad, self._stream, self._vad = self._stream, self._vad, None, None
+        open_now = [each for each in (self._stream, self._vad, self._speakers) if each is not None]
+        self._stream = self._vad = None
         try:
-            if stream is not None:
-                await stream.close()
-            if vad is not None:
-                await vad.close()
+            for each in open_now:
+                await each.close()
         finally:
             self.held.close()
 
@@ -253,6 +256,8 @@ class Live:
         if not self._text:
             self._found_text(placed)
         self._text, self._settled = found.text, found.settled
+        if self._speakers is not None:
+            placed = self._speakers.so_far(placed)
         self._add_event("partial", self.received_s, tidy(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:

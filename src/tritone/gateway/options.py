@@ -50,6 +50,7 @@ class GatewayOptions:
     )
     access_log: bool = option(True, "Write a line for each request to stderr, without audio or text.")
     metrics_port: int | None = option(None, "Port of metrics and health; if not given, metrics are on --port, too.")
+    wyoming_languages: str = option("en", "Languages that Home Assistant is offered, with commas.", metavar="CODES")
     page: bool = option(True, "Serve the page for people at /.")
     traces: str = option("", "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", metavar="URL")
     tls: Tls | None = None

@@ -17,10 +17,11 @@ MARKS = 512
 class RecentAudio:
     """The last seconds of a stream's audio. Positions are samples from its start."""
 
-    def __init__(self, sample_rate: int, limit_s: float) -> None:
+    def __init__(self, sample_rate: int, kept_s: float) -> None:
+        self.kept_s = kept_s
         self.end = 0
         self._begin = 0
-        self._limit = round(limit_s * sample_rate)
+        self._limit = round(kept_s * sample_rate)
         self._parts: deque[Samples] = deque()
 
     def add(self, samples: Samples) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from tritone.audio.files import AudioBlocks, read_or_blocks
+from tritone.audio.files import AudioBlocks, Selection, read_or_blocks
 from tritone.audio.waveform import Samples
 from tritone.client.models import ModelInfo
 from tritone.errors import AudioError
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 class Recording:
     """One recording; its parts are asked for once."""
 
-    def __init__(self, speech: "Speech", audio: bytes | Path, ask: Ask, caller: Caller) -> None:
+    def __init__(self, speech: "Speech", audio: bytes | Path | Selection, ask: Ask, caller: Caller) -> None:
         self.whole = Transcript(text="")
         self._speech = speech
         self._audio = audio

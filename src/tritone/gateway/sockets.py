@@ -15,7 +15,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
-from tritone.gateway.callers import Caller
+from tritone.gateway.callers import SCHEMES, Caller
 from tritone.gateway.refusal import ErrorAnswer, answer_to
 from tritone.gateway.visits import VISIT, close_code
 
@@ -29,17 +29,18 @@ BREATH = 64  # messages after which the reader lets others go on, however fast t
 GOODBYE_S = 2.0  # to send a client why it is left
 UNREAD_S = 30.0  # for a client to make room for a message, by reading earlier ones
 DONE = 1000  # close code (RFC 6455, section 7.4.1)
-SUBPROTOCOL = "tritone"
+SUBPROTOCOLS = ("tritone", *SCHEMES)  # that may be agreed on
 
 
 class Socket:
     """The conversation with one client, for one task.
 
-    `query`: parameters of the address. `caller`: who it is.
+    `query`: parameters of the address, `items` with those that stand there several times. `caller`: who it is.
     """
 
     def __init__(self, websocket: WebSocket, caller: Caller) -> None:
         self.query: Mapping[str, str] = websocket.query_params
+        self.items = websocket.query_params.multi_items()
         self.caller = caller
         self._websocket = websocket
         self._waiting: deque[str | bytes] = deque()
@@ -97,22 +98,25 @@ class Socket:
 
 
 Talk = Callable[["Gateway", Socket], Awaitable[None]]
-Complain = Callable[[ErrorAnswer], Mapping[str, Any]]
+Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
 
 
-def conversations(gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain) -> WebSocketRoute:
+def conversations(
+    gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain, *, subprotocol: str = ""
+) -> WebSocketRoute:
     """The route on which clients of a protocol are let in, talked with, and left.
 
     Args:
         protocol: the protocol's name, for metrics.
         talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
+        subprotocol: that the protocol's clients offer beside their keys.
     """
 
     async def answer(websocket: WebSocket) -> None:
         caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
         with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-            await websocket.accept(subprotocol=_subprotocol(websocket))
+            await websocket.accept(subprotocol=_subprotocol(websocket, subprotocol))
             socket = Socket(websocket, caller)
             await _hold(websocket, socket, talk(gateway, socket), complain)
 
@@ -143,10 +147,10 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         await asyncio.gather(work, reader, return_exceptions=True)
 
 
-def _subprotocol(websocket: WebSocket) -> str | None:
+def _subprotocol(websocket: WebSocket, own: str) -> str | None:
     """The one that is agreed on: none of those that carry a key."""
     offered = websocket.scope.get("subprotocols", [])
-    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+    return next((each for each in (own, *SUBPROTOCOLS) if each in offered), None)
 
 
 def as_json(message: Mapping[str, Any]) -> str:

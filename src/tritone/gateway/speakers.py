@@ -1,7 +1,9 @@
-"""Words get speakers: of whole recordings by clustering, of live streams as their segments end."""
+"""Words get speakers: by clustering of embeddings, of live streams as their segments end; or by a model that tells
+speakers apart itself, of streams word by word."""
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +13,19 @@ import numpy as np
 from tritone.activity import SpeechSegment
 from tritone.audio.files import resample
 from tritone.audio.waveform import Samples, Waveform, widened
-from tritone.diarization import Diarizer, OnlineSpeakers, WindowCutter, speech_of, turns_of, with_speakers
+from tritone.client.async_stream import AsyncActivityStream
+from tritone.diarization import (
+    Diarizer,
+    OnlineSpeakers,
+    TurnsSoFar,
+    WindowCutter,
+    speech_of,
+    turns_of,
+    with_speakers,
+)
 from tritone.diarization import SpeakerOptions as DiarizationOptions
 from tritone.diarization.listening import GivenSpeechStream
+from tritone.diarization.network import turns_in
 from tritone.diarization.voices import SHORT_SHARE, Floats
 from tritone.errors import OperatorError
 from tritone.formats.rttm import Turn
@@ -32,13 +44,15 @@ async def labelled(
 ) -> Transcript:
     """A transcript of a whole recording whose words have speakers.
 
-    The audio is read again, in a thread, where the transcript has words.
+    The audio is read again, in a thread; for embeddings where the transcript has words.
 
     Raises:
-        GatewayRefusal: there is no such model for embeddings.
+        GatewayRefusal: there is no such model, or it does not do what is wanted.
         TritoneError: the server failed.
     """
-    info = await speech.model(wanted.model, "embedding")
+    info = await speech.speaker_model(wanted, live=False)
+    if info.kind == "diarization":
+        return with_speakers(found, list(turns_in((await speech.diarize(audio, info.name, caller)).segments)))
     loop, gone = asyncio.get_running_loop(), threading.Event()
 
     def embed(waveforms: Sequence[Waveform]) -> Floats:
@@ -55,8 +69,67 @@ async def labelled(
     return with_speakers(found, turns)
 
 
-class LiveSpeakers:
-    """The speakers of one live stream; segments are labelled when they are final, and keep their labels."""
+class LiveSpeakers(ABC):
+    """The speakers of one live stream. `kept_s`: audio that is kept of it for them, in seconds."""
+
+    kept_s: float = 0.0
+
+    async def hear(self, samples: Samples) -> None:  # noqa: B027  # clustering waits for whole segments
+        """Take audio as it comes, before it is recognised."""
+
+    async def finish(self) -> None:  # noqa: B027
+        """No more audio comes."""
+
+    def so_far(self, found: Transcript) -> Transcript:
+        """A text that still grows, with the speakers of its words as far as they are known."""
+        return found
+
+    @abstractmethod
+    async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
+        """The transcript of a segment, with the speakers of its words.
+
+        Args:
+            audio: (samples,) of the segment, their rate in Hz, and where they begin in the stream, in seconds.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """Free what the server holds; the second call does nothing."""
+
+
+async def live_speakers(speech: "Speech", wanted: SpeakerOptions, sample_rate: int, caller: Caller) -> LiveSpeakers:
+    """The speakers of a live stream of that rate in Hz, by the model that is wanted; raises as `labelled`."""
+    info = await speech.speaker_model(wanted, live=True)
+    if info.kind == "embedding":
+        return ClusteredSpeakers(speech, wanted, caller)
+    return TrackedSpeakers(await speech.diarizing(info.name, sample_rate, caller))
+
+
+class TrackedSpeakers(LiveSpeakers):
+    """Speakers of a stream that a model tells apart as it goes: each word gets its own, in growing texts, too."""
+
+    def __init__(self, stream: AsyncActivityStream) -> None:
+        self._stream, self._turns = stream, TurnsSoFar()
+
+    async def hear(self, samples: Samples) -> None:
+        self._turns.add(await self._stream.accept(samples))
+
+    async def finish(self) -> None:
+        self._turns.add(await self._stream.finish())
+
+    def so_far(self, found: Transcript) -> Transcript:
+        return self._turns.labelled(found)
+
+    async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
+        return self._turns.labelled(found)
+
+    async def close(self) -> None:
+        await self._stream.close()
+
+
+class ClusteredSpeakers(LiveSpeakers):
+    """Speakers of a stream by embeddings; segments are labelled when they are final, and keep their labels."""
+
+    kept_s = 600.0  # segments are embedded when they are over
 
     def __init__(self, speech: "Speech", wanted: SpeakerOptions, caller: Caller) -> None:
         self._speech, self._wanted, self._caller = speech, wanted, caller
@@ -64,16 +137,7 @@ class LiveSpeakers:
         most = wanted.num_speakers or wanted.max_speakers or options.max_speakers
         self._speakers = OnlineSpeakers(merge_cosine=options.merge_cosine, max_speakers=most)
 
-    async def check(self) -> None:
-        """Raise `GatewayRefusal` if there is no such model for embeddings."""
-        await self._speech.model(self._wanted.model, "embedding")
-
     async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
-        """The transcript of a segment, with the speakers of its words.
-
-        Args:
-            audio: (samples,) of the segment, their rate in Hz, and where they begin in the stream, in seconds.
-        """
         samples, sample_rate, begin_s = audio
         speech = [SpeechSegment(each.start_s - begin_s, each.end_s - begin_s) for each in speech_of(found)]
         if not speech or not samples.size:

@@ -5,6 +5,7 @@ async with await speech.open(Ask(), 48000, caller) as live:
     events = await live.accept(samples)
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
@@ -13,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.files import check_sample_rate
+from tritone.activity import SpeechActivity
+from tritone.audio.files import StoredAudio, channels_of, check_sample_rate
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo
+from tritone.diarization.channels import merged_channels
 from tritone.errors import AudioError, InputError
 from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
@@ -27,6 +30,7 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
 from tritone.net.limits import GatewayLimits
@@ -77,6 +81,18 @@ class Speech:
             message = ADDRESS.sub("", str(error))
             raise GatewayRefusal(404, message, code="model_not_found") from error
 
+    async def speaker_model(self, wanted: SpeakerOptions, *, live: bool) -> ModelInfo:
+        """The served model that distinguishes speakers, of recordings or of live streams: the one that is wanted, else
+        one that tells them apart itself, else one for embeddings.
+
+        Only the latter can be told how many there are. Raises as `model`.
+        """
+        own: Kind = "diarization-streaming" if live else "diarization"
+        if not wanted.num_speakers:
+            with suppress(InputError):
+                return await self._client.model(wanted.model or None, kind=own)
+        return await self.model(wanted.model, "embedding")
+
     async def live_model(self, name: str) -> ModelInfo:
         """The served model of that name for live streams, or the gateway's own for "" and its aliases.
 
@@ -107,8 +123,10 @@ class Speech:
             TritoneError: the server failed.
         """
         wanted = ask.speakers
+        if ask.each_channel:
+            return merged_channels(await self.channels(audio, ask, caller))
         if wanted is not None:
-            await self.model(wanted.model, "embedding")  # what is wrong with it is reported before the work
+            await self.speaker_model(wanted, live=False)  # what is wrong with it is reported before the work
             ask = replace(ask, details=True)  # speakers are of words
         recording = Recording(self, audio, ask, caller)
         async with aclosing(recording.parts()) as parts:
@@ -119,13 +137,25 @@ class Speech:
             found = await labelled(self, audio, found, wanted, caller)
         return tidy(found, ask.texts)
 
+    async def channels(self, audio: bytes | Path, ask: Ask, caller: Caller) -> list[Transcript]:
+        """Transcribe each channel of a recording alone, in their order; raises as `transcribe`."""
+        source = audio if isinstance(audio, Path) else StoredAudio("the audio data", lambda: audio)
+        found = []
+        for channel in await asyncio.to_thread(channels_of, source):
+            recording = Recording(self, channel, replace(ask, details=True), caller)
+            async with aclosing(recording.parts()) as parts:
+                async for _ in parts:
+                    pass
+            found.append(tidy(recording.whole, ask.texts))
+        return found
+
     async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
         """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
 
         Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
         at its end.
         """
-        if ask.speakers is not None:
+        if ask.speakers is not None or ask.each_channel:
             yield await self.transcribe(audio, ask, caller)
             return
         async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
@@ -213,6 +243,16 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def diarize(self, audio: bytes | Path, model: str, caller: Caller) -> SpeechActivity:
+        """Who speaks when in a recording, by a model that tells speakers apart."""
+        return await self._client.diarize(audio, model, headers=caller.headers)
+
+    async def diarizing(self, model: str, sample_rate: int, caller: Caller) -> AsyncActivityStream:
+        """A stream on the server that tells speakers apart."""
+        return await self._client.diarize_stream(
+            model, sample_rate=sample_rate, chunk_ms=self._options.chunk_ms, headers=caller.headers
+        )
+
     async def embed(self, samples: Samples, sample_rate: int, model: str, caller: Caller) -> npt.NDArray[np.float32]:
         """The embedding (dim,) of the voice in samples (samples,) at `sample_rate` Hz."""
         return await self._client.embed(samples, model, sample_rate=sample_rate, headers=caller.headers)
@@ -238,6 +278,8 @@ class Speech:
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
         caller.count_audio(audio_s)
+        if (visit := VISIT.get()) is not None:
+            visit.model, visit.audio_s = model, visit.audio_s + audio_s
         self._metrics.audio(caller.protocol, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:

@@ -9,14 +9,16 @@ import json
 import logging
 import time
 from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import anyio
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
-from tritone.gateway.visit import VISIT, Visit
+from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, id_of
 from tritone.net.http_server import is_lost, when_lost
 from tritone.net.upload import Upload
 
@@ -57,7 +59,8 @@ class Visits:
         if scope["path"].startswith(UNCOUNTED):
             await self._app(scope, receive, send)
             return
-        visit, begun = Visit(), time.monotonic()
+        visit, begun = Visit(id=id_of(Headers(scope=scope))), time.monotonic()
+        own_header = (REQUEST_ID.encode(), visit.id.encode())
         token = VISIT.set(visit)
         is_http = scope["type"] == "http"
         started = False
@@ -66,10 +69,12 @@ class Visits:
             nonlocal started
             if message["type"].endswith("http.response.start"):
                 visit.status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), own_header]}
             elif message["type"] == "websocket.close" and not started:
                 visit.status = visit.status or message.get("code", 1000)
             elif message["type"] == "websocket.accept":
                 visit.status = 101
+                message = {**message, "headers": [*message.get("headers", ()), own_header]}
             started = True
             await send(message)
 
@@ -197,6 +202,8 @@ def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: st
         gateway.metrics.seconds.labels(visit.protocol).observe(took_s)
     if ACCESS.isEnabledFor(logging.INFO):
         line = {
+            "time": datetime.now().astimezone().isoformat(timespec="milliseconds"),
+            "id": visit.id,
             "client": client,
             "caller": visit.name,
             "protocol": visit.protocol,
@@ -205,6 +212,8 @@ def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: st
             "status": visit.status,
             "error": visit.code,
             "seconds": round(took_s, 4),
+            "model": visit.model,
+            "audio_s": round(visit.audio_s, 3),
         }
         ACCESS.info("%s", json.dumps(line))
 

@@ -33,9 +33,12 @@ MAX_MEMBERS = 1000
 # The values of `model_type` in folders of transformers, by the command that exports them.
 WAVEFORM_CTC = (
     *("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat"),
-    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc"),
+    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc", "granite_speech5_ctc"),
 )
-OF_NEMO = ("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr")
+OF_NEMO = (
+    *("parakeet_ctc", "parakeet_rnnt", "parakeet_tdt", "nemotron_asr_streaming", "nemotron3_5_asr"),
+    "nemotron3_diarization",
+)
 TYPES: Mapping[str, str] = {
     "whisper": "whisper",
     **dict.fromkeys((*WAVEFORM_CTC, "moonshine"), "hf"),
@@ -46,7 +49,9 @@ PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
 OF_FOLDERS = ("config.json", "model.bin", "model.safetensors")  # files that mean their folder
 BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, else of pyannote.audio
+SPEECHBRAIN, HYPERPARAMS = "embedding_model.ckpt", "hyperparams.yaml"  # its weights and its config
 CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
+ENDS = ("onnx", "weights", "data")  # of graphs of sherpa-onnx, and of files that weights lie in beside them
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
@@ -151,15 +156,36 @@ def _folder(folder: Path) -> Checkpoint:
         if not (tokens := some("units.txt", "lang_char.txt", "words.txt", "dict.txt")):
             raise BundleError(f"{folder} is a model of WeNet without its tokens: units.txt is missing")
         return _of_wenet(weights[0], wenet[0], tokens[0], some("global_cmvn"))
+    if {"config.yaml", "model.pt", "am.mvn"} <= set(names):
+        return Checkpoint(
+            what="a model of FunASR",
+            family="funasr",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("config.yaml", "model.pt", "am.mvn", "*.bpe.model", "tokens.json"),
+            extra="export",
+            int8=True,
+        )
     if (config_yaml := some("config.yaml")) and (weights := some("avg_model.pt", "model_*.pt")):
         return _of_wespeaker(weights[0], config_yaml[0])
+    if some("*-encoder*.onnx") and some("*-decoder*.onnx") and (table := some("*-tokens.txt")):
+        form = "" if some("*-encoder.onnx") else ".int8"
+        return Checkpoint(
+            what="a Whisper model in a folder of sherpa-onnx",
+            family="whisper",
+            arguments={"checkpoint": folder},
+            files=[*some(*(f"*-{part}{form}.{end}" for part in ("encoder", "decoder") for end in ENDS)), *table],
+            int8=True,
+        )
+    if speechbrain := some(SPEECHBRAIN):
+        return _file(speechbrain[0])
     if some("encoder*.onnx", "model*.onnx", "ctc*.onnx") and some("tokens.txt"):
         return Checkpoint(
             what="a ready-made model of sherpa-onnx",
             family="sherpa-onnx",
             arguments={"folder": folder},
             first="folder",
-            files=some("*.onnx", "tokens.txt"),
+            files=some(*(f"*.{end}" for end in ENDS), "tokens.txt"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
         chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]
@@ -173,8 +199,9 @@ def _folder(folder: Path) -> Checkpoint:
     raise BundleError(
         f"{folder} holds {why}. It has {seen or 'no files'}; needed is a bundle (manifest.json), a model repository, "
         "or a folder as a toolkit writes it: config.json with model.safetensors (transformers) or model.bin "
-        "(CTranslate2), train.yaml with final.pt (WeNet), config.yaml with avg_model.pt (WeSpeaker), pretrained.pt "
-        "with tokens.txt (icefall), encoder.onnx with tokens.txt (sherpa-onnx), or a .nemo file"
+        "(CTranslate2), train.yaml with final.pt (WeNet), config.yaml with avg_model.pt (WeSpeaker) or with model.pt "
+        "and am.mvn (FunASR), hyperparams.yaml with embedding_model.ckpt (SpeechBrain), "
+        "pretrained.pt with tokens.txt (icefall), encoder.onnx with tokens.txt (sherpa-onnx), or a .nemo file"
     )
 
 
@@ -248,10 +275,18 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
             raise BundleError(f"{path} is a model of WeNet; {' and '.join(missing)} must lie beside it")
         return _of_wenet(path, config, tokens, [each for each in [folder / "global_cmvn"] if each.is_file()])
     if "pyannote.audio" in words:
+        if "sincnet.wav_norm1d.weight" in words and "classifier.weight" in words:
+            return Checkpoint(
+                what="a segmentation network of pyannote.audio",
+                family="pyannote",
+                arguments={"checkpoint": path},
+                files=[path],
+                extra="export",
+            )
         if "resnet.seg_1.weight" not in words:
             raise BundleError(
-                f"{path} is a model of pyannote.audio that is none of WeSpeaker's ResNets, of which alone its models "
-                "can be exported"
+                f"{path} is a model of pyannote.audio that is neither a segmentation network (PyanNet) nor one of "
+                "WeSpeaker's ResNets, which can be exported"
             )
         return Checkpoint(
             what="a speaker model of pyannote.audio, a ResNet of WeSpeaker",
@@ -282,6 +317,21 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
             files=[path],
             extra="export",
         )
+    if path.name == SPEECHBRAIN or "asp.tdnn.conv.conv.weight" in words:
+        if "asp.tdnn.conv.conv.weight" not in words:
+            raise BundleError(
+                f"{path} is a model of SpeechBrain's that is no ECAPA-TDNN, which alone can be exported of those that "
+                "embed voices"
+            )
+        if not (folder / HYPERPARAMS).is_file():
+            raise BundleError(f"{path} is an ECAPA-TDNN of SpeechBrain; {HYPERPARAMS} must lie beside it")
+        return Checkpoint(
+            what="an ECAPA-TDNN of SpeechBrain",
+            family="speechbrain",
+            arguments={"checkpoint": path, "config": folder / HYPERPARAMS},
+            files=[path, folder / HYPERPARAMS],
+            extra="export",
+        )
     configs = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     if len(configs) == 1 and {"state_dict", "ema_state_dict"} <= words:
         return Checkpoint(
@@ -293,7 +343,8 @@ def _of_torch(path: Path, words: frozenset[str]) -> Checkpoint:
         )
     raise BundleError(
         f"{path} is a checkpoint of torch whose toolkit is not known by its tensors ({_some(words)}). `tritone export "
-        "FAMILY` with its options reads those of WeNet, icefall, NeMo, WeSpeaker, Jasper, transformers and Whisper"
+        "FAMILY` with its options reads those of WeNet, icefall, NeMo, WeSpeaker, SpeechBrain, Jasper, transformers "
+        "and Whisper"
     )
 
 

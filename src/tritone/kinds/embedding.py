@@ -39,6 +39,7 @@ class EmbeddingKind(Kind):
         for part, owner in (
             ("transducer", "a transducer"),
             ("whisper", "a Whisper model"),
+            ("diarization", "a model that tells speakers apart"),
             ("encoder_decoder", "an encoder-decoder"),
         ):
             if getattr(manifest, part) is not None:

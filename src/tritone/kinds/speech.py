@@ -59,6 +59,9 @@ class SpeechKind(Kind):
         """Why a model cannot search in a mode, with the way out; None if it can."""
         return self.searching.obstacle(bundle, mode)
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        return tuple(bundle.manifest.encoder.languages)
+
     def searches(self, bundle: Bundle) -> tuple[str, ...]:
         return tuple(mode for mode in self.modes if self.obstacle(bundle, mode) is None)
 
@@ -72,10 +75,13 @@ class SpeechKind(Kind):
             ("transducer", "a transducer"),
             ("embedding", "an embedding"),
             ("whisper", "a Whisper"),
+            ("diarization", "a model that tells speakers apart"),
             ("encoder_decoder", "an encoder-decoder"),
         ):
             if (getattr(manifest, part) is not None) != (self.name == part):
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
+        if manifest.encoder.tags and self.name != "ctc":
+            return f"kind is {self.name!r}: CTC models alone have `encoder.tags`"
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
@@ -83,13 +89,15 @@ class SpeechKind(Kind):
         window = streaming.window_samples if streaming and not streaming.flexible else None
         features = TensorSpec(FLOAT32, (None, None, manifest.features.num_mel_bins))
         inputs = {**WAVEFORMS, "waveform": TensorSpec(FLOAT32, (None, window))}
-        if role in ("encoder", "streaming_encoder") and manifest.encoder.languages:
-            inputs["language"] = TensorSpec(INT64, (None,))
+        if role in ("encoder", "streaming_encoder"):
+            inputs |= dict.fromkeys(manifest.encoder.asked(), TensorSpec(INT64, (None,)))
         if role == "features":
             return inputs, {"features": features}
         if role == "acoustic":
             inputs = {"features": features, "num_samples": inputs["num_samples"]}
         outputs = self.frame_outputs(manifest) | {"num_frames": TensorSpec(INT64, (None,))}
+        if role == "encoder" and manifest.encoder.tags:
+            outputs["tags"] = TensorSpec(INT64, (None, len(manifest.encoder.tags)))
         for state in streaming.states if streaming else ():
             inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
                 np.dtype(state.dtype), (None, *(None if axis == LEFT_FRAMES else axis for axis in state.shape))

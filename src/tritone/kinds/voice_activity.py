@@ -16,6 +16,20 @@ from tritone.runtime.graph import Array, TensorSpec
 from tritone.search.activity import PARAMETERS, ActivityOptions
 
 
+def activity_tensors(results: Sequence[SpeechActivity], wanted: Collection[str]) -> dict[str, Array]:
+    """Segments as JSON, (rows, 1), and probabilities (rows, frames, ...), where short rows end with zeros."""
+    found: dict[str, Array] = {}
+    if SEGMENTS in wanted:
+        texts = [json.dumps(each.to_dict()).encode() for each in results]
+        found[SEGMENTS] = np.array(texts, dtype=object)[:, None]
+    rows = [each.probabilities for each in results if each.probabilities is not None]
+    if PROBABILITIES in wanted and rows:
+        found[PROBABILITIES] = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), np.float32)
+        for target, row in zip(found[PROBABILITIES], rows, strict=True):
+            target[: len(row)] = row
+    return found
+
+
 class VoiceActivityKind(Kind):
     """A probability of speech for each frame, and segments made of them by rule. Silence has a result too."""
 
@@ -32,7 +46,7 @@ class VoiceActivityKind(Kind):
     stream_details = PROBABILITIES
 
     def fault(self, manifest: Manifest) -> str | None:
-        for part in ("vocabulary", "decoder", "transducer", "embedding"):
+        for part in ("vocabulary", "decoder", "transducer", "embedding", "whisper", "diarization"):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part}`"
         if manifest.streaming is None or not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
@@ -67,16 +81,7 @@ class VoiceActivityKind(Kind):
 
     def answer(self, results: Sequence[SpeechActivity], wanted: Collection[str]) -> dict[str, Array]:
         """Segments as JSON, (rows, 1), and probabilities (rows, frames), where short rows end with zeros."""
-        found: dict[str, Array] = {}
-        if SEGMENTS in wanted:
-            texts = [json.dumps(each.to_dict()).encode() for each in results]
-            found[SEGMENTS] = np.array(texts, dtype=object)[:, None]
-        rows = [each.probabilities for each in results if each.probabilities is not None]
-        if PROBABILITIES in wanted and rows:
-            found[PROBABILITIES] = np.zeros((len(rows), max(map(len, rows))), np.float32)
-            for target, row in zip(found[PROBABILITIES], rows, strict=True):
-                target[: len(row)] = row
-        return found
+        return activity_tensors(results, wanted)
 
     def stream_answer(self, result: SpeechActivity, *, details: bool) -> dict[str, Array]:
         return self.answer([result], (SEGMENTS, PROBABILITIES) if details else (SEGMENTS,))

@@ -64,6 +64,10 @@ class WhisperKind(Kind):
             outputs["alignment"] = TensorSpec(FLOAT32, (None, heads, None, positions))
         return inputs, outputs
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        assert bundle.manifest.whisper is not None
+        return tuple(bundle.manifest.whisper.languages)
+
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tritone.longform.cutting import Piece
-from tritone.transcript import Alternative, Segment, Span, Transcript, joined
+from tritone.transcript import Alternative, Segment, Span, Transcript, joined, main_language, shares
 
 SAME_WORD_S = 0.5  # at most between the middles of a word in two pieces
 SAME_TIME_S = 0.1  # of two words that agree, those that differ by this less are preferred: a word may be said twice
@@ -43,7 +43,9 @@ class Joiner:
         self._segments: list[Segment] = []
         self._confidence = 0.0  # sum over words
         self._num_words = 0
-        self._language = ""
+        self._tags: dict[str, str] | None = None  # that all parts have alike
+        self._languages: list[tuple[str, float]] = []  # with what was found, times the seconds that it counts for
+        self._detected_s = 0.0
         self._end_s = 0.0
 
     def add(self, piece: Piece, transcript: Transcript) -> list[Transcript]:
@@ -73,6 +75,7 @@ class Joiner:
         texts = self._texts[:1]
         for before, after in pairwise(self._texts):
             texts += [joined(before[-1], after[0])[1:-1], after]  # a space, in scripts that have one
+        languages = shares(self._languages, self._detected_s)
         return Transcript(
             text="".join(texts),
             tokens=tuple(self._tokens),
@@ -80,7 +83,9 @@ class Joiner:
             confidence=self._confidence / self._num_words if self._num_words else 1.0,
             audio_s=self._end_s if audio_s is None else audio_s,
             segments=tuple(self._segments),
-            language=self._language,
+            language=main_language(self._segments) or (languages[0][0] if languages else ""),
+            languages=languages,
+            tags=tuple((self._tags or {}).items()),
         )
 
     def _take(self, piece: Piece, transcript: Transcript, found: list[Transcript]) -> None:
@@ -110,18 +115,29 @@ class Joiner:
                 text = joined(text, word.text)
         start_s, end_s = piece.keep_from_s, piece.keep_to_s
         self._end_s = end_s
-        self._language = self._language or transcript.language
+        if transcript.languages:
+            self._detected_s += end_s - start_s
+            self._languages += ((code, share * (end_s - start_s)) for code, share in transcript.languages)
         own = tuple(
-            replace(each, start_s=each.start_s + piece.start_s, end_s=each.end_s + piece.start_s)
+            replace(
+                each,
+                start_s=each.start_s + piece.start_s,
+                end_s=each.end_s + piece.start_s,
+                language=each.language or transcript.language,
+            )
             for each in transcript.segments
         )
         if part.is_cut:
             own = tuple(each for each in own if start_s <= _middle(each) < end_s)
         if not text:
             return
+        own_tags = dict(transcript.tags)
+        if self._tags is not None:
+            own_tags = {name: tag for name, tag in self._tags.items() if own_tags.get(name) == tag}
+        self._tags = own_tags
         if words:
             start_s, end_s = words[0].start_s, words[-1].end_s
-        segments = own or (Segment(text, start_s, end_s),)
+        segments = own or (Segment(text, start_s, end_s, language=transcript.language),)
         confidence = sum(word.confidence for word in words) / len(words) if words else 1.0
         kept = words if self._details else ()
         alternatives = () if part.is_cut or not self._details else transcript.alternatives
@@ -136,6 +152,7 @@ class Joiner:
                 segment=len(self._texts),
                 segments=segments,
                 language=transcript.language,
+                tags=transcript.tags,
             )
         )
         self._texts.append(text)

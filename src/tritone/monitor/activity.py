@@ -10,6 +10,13 @@ from typing import Any
 from tritone.loadtest.findings.statistics import Look
 from tritone.monitor.snapshot import PENDING, STREAMS, Snapshot
 
+PERCENTILES = {
+    "p50_ms": ("latency", 50),
+    "p95_ms": ("latency", 95),
+    "p99_ms": ("latency", 99),
+    "queue_p95_ms": ("queue", 95),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelActivity:
@@ -17,7 +24,8 @@ class ModelActivity:
 
     `requests_per_s` counts all, `failures_per_s` those of them that got an error. `fill`: rows of a batch ÷ the most
     that the model takes. `padding`: share of what the network computed that was padding. `audio_rate`: seconds of audio
-    computed in a second. `waiting`: requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
+    computed in a second. `p50_ms` to `p99_ms` and `queue_p95_ms`: percentiles over the last minute or so. `waiting`:
+    requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
     """
 
     model: str
@@ -26,6 +34,10 @@ class ModelActivity:
     latency_ms: float | None = None
     queue_ms: float | None = None
     compute_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    queue_p95_ms: float | None = None
     batch: float | None = None
     fill: float | None = None
     padding: float | None = None
@@ -75,6 +87,8 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
     if side.requests:
         compute = side.compute_input_ms + side.compute_infer_ms + side.compute_output_ms
         known = {"latency_ms": side.queue_ms + compute, "queue_ms": side.queue_ms, "compute_ms": compute}
+    percentiles = after.percentiles.get(name, {})
+    known |= {field: percentiles[key] for field, key in PERCENTILES.items() if key in percentiles}
     if side.batches:
         known["batch"] = side.mean_batch
         if after.max_batch_sizes.get(name):

@@ -3,6 +3,7 @@
 endpoint, metrics page  ->  Snapshot
 """
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ STREAMS = "tritone_open_streams"
 REQUESTS = "tritone_requests_total"
 PENDING = "nv_inference_pending_request_count"
 GAUGES = (STREAMS, PENDING)
+SUMMARIES = {"nv_inference_request_summary_us": "latency", "nv_inference_queue_summary_us": "queue"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,8 @@ class Snapshot:
 
     `unanswered`: requests to which the model itself answered with an error, which Triton counts as successful.
     `gpus`: utilisation 0..1, memory used and in all in bytes, by the id of the GPU. `memory`: bytes of the resident
-    sets of a model's processes, where they run on this machine.
+    sets of a model's processes, where they run on this machine. `percentiles`: of the last minute or so, in
+    milliseconds, by ("latency" or "queue", percent); of several versions the largest.
     """
 
     time_s: float
@@ -45,6 +48,7 @@ class Snapshot:
     memory: Mapping[str, int] = field(default_factory=dict)
     max_batch_sizes: Mapping[str, int] = field(default_factory=dict)
     gpus: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    percentiles: Mapping[str, Mapping[tuple[str, int], float]] = field(default_factory=dict)
     has_metrics: bool = True
 
 
@@ -90,6 +94,7 @@ class Monitor:
             memory=memory_of_models(self._endpoint.port) if self._endpoint.is_loopback else {},
             max_batch_sizes={name: self._max_batch_size(self._transport, name) for name in found},
             gpus=_gpus(page),
+            percentiles=_percentiles(page),
             has_metrics=bool(page),
         )
 
@@ -128,6 +133,15 @@ def _listens(process: psutil.Process, port: int, known: dict[int, bool]) -> bool
             connections = []
         known[process.pid] = any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
     return known[process.pid]
+
+
+def _percentiles(page: Sequence[str]) -> dict[str, dict[tuple[str, int], float]]:
+    found: defaultdict[str, dict[tuple[str, int], float]] = defaultdict(dict)
+    for name, labels, value in samples(page):
+        if (what := SUMMARIES.get(name)) and "quantile" in labels and not math.isnan(value):  # nothing came lately
+            of_model, key = found[labels.get("model", "")], (what, round(100 * float(labels["quantile"])))
+            of_model[key] = max(of_model.get(key, 0.0), value / 1000)
+    return found
 
 
 def _unanswered(page: Sequence[str]) -> dict[str, float]:

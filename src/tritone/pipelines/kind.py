@@ -38,10 +38,13 @@ GROUP = "tritone.kinds"
 BUILT_IN = {
     "ctc": "tritone.kinds.ctc:CTC",
     "transducer": "tritone.kinds.transducer:TRANSDUCER",
+    "paraformer": "tritone.kinds.paraformer:PARAFORMER",
     "embedding": "tritone.kinds.embedding:EMBEDDING",
     "whisper": "tritone.kinds.whisper:WHISPER",
     "encoder-decoder": "tritone.kinds.encoder_decoder:ENCODER_DECODER",
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
+    "diarization": "tritone.kinds.diarization:DIARIZATION",
+    "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
     "generic": "tritone.kinds.generic:GENERIC",
 }
 
@@ -107,6 +110,10 @@ class Kind(ABC):
 
     def searches(self, bundle: Bundle) -> tuple[str, ...]:
         """The modes of search that requests to a bundle's model may choose."""
+        return ()
+
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        """The languages that requests to a bundle's model may name; none where it is told no language."""
         return ()
 
     # Serving.

@@ -68,7 +68,7 @@ class OfflinePipeline:
         Graphs of the search are compiled for what the network returns then. Arguments and errors as of
         `GraphRunner.compile`.
         """
-        outputs = self.searching.outputs([self.searching.options])
+        outputs = self._outputs([self.searching.options])
         self.runner.compile(buckets, outputs, done=done)
 
         def compute(samples: int) -> Mapping[str, Any]:
@@ -138,9 +138,14 @@ class OfflinePipeline:
         options = [self.searching.options]
         self.runner.warm_up_on_silence(
             min(max_audio_s, self.max_audio_s),
-            self.searching.outputs(options),
+            self._outputs(options),
             lambda outputs: self.searching.search(outputs, options),
         )
+
+    def _outputs(self, options: Sequence[SearchOptions]) -> tuple[str, ...]:
+        """Outputs of the graph for rows with these options."""
+        tags = ("tags",) if self.bundle.manifest.encoder.tags else ()
+        return (*self.searching.outputs(options), *tags)
 
     def _checked(self, item: tuple[Samples, SearchOptions | None]) -> tuple[Samples, SearchOptions]:
         waveform, options = item
@@ -151,6 +156,8 @@ class OfflinePipeline:
 
     def _recognize(self, jobs: Sequence[tuple[Samples, SearchOptions]]) -> list[Transcript | TritoneError]:
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in jobs]
+        tags: list[Sequence[int]] = [() for _ in jobs]
+        encoder = self.bundle.manifest.encoder
         audible = [index for index, (waveform, _) in enumerate(jobs) if self.runner.blocks.is_audible(len(waveform))]
 
         def options_of(indices: Sequence[int]) -> list[SearchOptions]:
@@ -159,13 +166,15 @@ class OfflinePipeline:
         def search(indices: Sequence[int], outputs: Mapping[str, Array]) -> None:
             for index, nbest in zip(indices, self.searching.search(outputs, options_of(indices)), strict=True):
                 hypotheses[audible[index]] = nbest
+            for index, row in zip(indices, outputs["tags"].tolist(), strict=True) if "tags" in outputs else ():
+                tags[audible[index]] = row
 
         calls: list[tuple[Sequence[int], Outputs]] = []
         unfit = self.runner.run_waveforms(
             [jobs[index][0] for index in audible],
-            lambda indices: self.searching.outputs(options_of(indices)),
+            lambda indices: self._outputs(options_of(indices)),
             (lambda *call: calls.append(call)) if self.searching.waits_for_all else search,
-            [jobs[index][1].language for index in audible],
+            [encoder.asked(jobs[index][1].language, jobs[index][1].use_itn) for index in audible],
         )
         if calls:
             start = time.perf_counter()
@@ -174,8 +183,8 @@ class OfflinePipeline:
                 search([order[member] for member in members], joined)
             self.work.add_search(time.perf_counter() - start)
         found: list[Transcript | TritoneError] = [
-            utterance(self.bundle, nbest, len(waveform), options)
-            for nbest, (waveform, options) in zip(hypotheses, jobs, strict=True)
+            utterance(self.bundle, nbest, len(waveform), options, row)
+            for nbest, row, (waveform, options) in zip(hypotheses, tags, jobs, strict=True)
         ]
         for index, error in unfit.items():
             found[audible[index]] = error

@@ -16,7 +16,7 @@ from tritone.pipelines.graphs.runner import Outputs
 from tritone.pipelines.graphs.samples import Index
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.searching.readings import ReadingBuilder, transcript
+from tritone.pipelines.searching.readings import ReadingBuilder, given_language, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
 from tritone.pipelines.streams import Step, StreamPipeline
@@ -109,10 +109,9 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         return self.searching.outputs(stream.segment.search.options for stream in streams)
 
     def _numbers(self, streams: Sequence[_Stream]) -> Mapping[str, Sequence[int]]:
-        if not (encoder := self.bundle.manifest.encoder).languages:
-            return {}
-        named = (stream.segment.search.options.language or encoder.language for stream in streams)
-        return {"language": [encoder.languages[each] for each in named]}
+        encoder = self.bundle.manifest.encoder
+        asked = [encoder.asked(each.language, each.use_itn) for each in (one.segment.search.options for one in streams)]
+        return {name: [each[name] for each in asked] for name in encoder.asked()}
 
     def warm_up(self) -> None:
         self.searching.warm_up()
@@ -171,7 +170,9 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         for (slot, stream, details), hypotheses in zip(streams, found, strict=True):
             segment = stream.segment
             if details:
-                final = transcript(hypotheses, segment.reading, segment.search.options, self._heard_s(slot))
+                options = segment.search.options
+                language = given_language(self.bundle.manifest.encoder, options)
+                final = transcript(hypotheses, segment.reading, options, self._heard_s(slot), language)
             else:
                 final = Transcript(segment.text(hypotheses[0]))
             finals.append(final)
@@ -190,7 +191,13 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         if not segment.search.options.timestamps:
             reading = reading.without_times()
         partial = Transcript(
-            reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(slot), is_final=False
+            reading.text,
+            reading.tokens,
+            reading.words,
+            reading.confidence,
+            self._heard_s(slot),
+            is_final=False,
+            language=given_language(self.bundle.manifest.encoder, segment.search.options),
         )
         return self._placed(partial, stream)
 

@@ -52,10 +52,13 @@ MODULES: Mapping[str, tuple[str, str]] = {
 NETWORKS = (
     "whisper",
     "hf",
+    "funasr",
     "icefall",
     "jasper",
     "nemo",
+    "pyannote",
     "resemblyzer",
+    "speechbrain",
     "wenet",
     "wespeaker",
 )  # which have precisions and runtimes
@@ -196,7 +199,7 @@ def model_name(found: Identified) -> str:
     else:
         path = Path(found.what).resolve()
         raw = path.name if path.is_dir() else path.stem
-        if raw in ("model", "final", "pretrained", "avg_model", "checkpoint"):  # says nothing
+        if raw in ("model", "final", "pretrained", "avg_model", "checkpoint", "embedding_model"):  # says nothing
             raw = path.parent.name
     return (
         "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in raw)[

@@ -230,7 +230,10 @@ def model_config(
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(replace(settings, searches=",".join(kind.searches(bundle))), kind),
+        parameters=parameters_of(
+            replace(settings, searches=",".join(kind.searches(bundle)), languages=",".join(kind.languages(bundle))),
+            kind,
+        ),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))

@@ -26,13 +26,16 @@ LEAST_S = 1.0  # a model that cannot take a second of audio is of no use
 
 
 def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
-    """Options whose `max_audio_s` is a number that the memory of a model process is enough for.
+    """Options whose `max_audio_s` is a number that the memory of a model process is enough for, or the model's window.
 
     Where nobody measured what calls take, or the model runs on a GPU, or takes streams, it is 120 s or as asked for.
 
     Raises:
         ValueError: longer audio was asked for than there is memory for; the message has the numbers.
     """
+    if (windows := bundle.manifest.segmentation) is not None:  # which are all that it takes
+        window_s = windows.window_samples / bundle.manifest.sample_rate
+        options = replace(options, max_audio_s=min(window_s, options.max_audio_s or window_s))
     memory = memory_of(bundle, options.runtime, options.precision)
     if memory is None or mode == "streaming" or options.device == "gpu":
         return options

@@ -36,12 +36,6 @@ class Foreign:
         return f"this is {self.what}; {self.needed}"
 
 
-SENSEVOICE = Foreign(
-    "SenseVoice of FunASR",
-    "its encoder with memory (SAN-M) and its features (low frame rate) would be needed here; sherpa-onnx has it",
-)
-
-
 def foreign(path: Path) -> Foreign | None:
     """What a file or folder in such a form is; None if it is in none of them, or cannot be read."""
     try:
@@ -80,8 +74,7 @@ def _folder(path: Path) -> Foreign | None:
             "a folder of MLX (weights with Apple's names and layout)",
             "its names and layouts would be needed here; take the folder of transformers that it was made of",
         )
-    configs = [path / name for name in ("configuration.json", "config.yaml") if has(name)]
-    return SENSEVOICE if any("SenseVoice" in _text(each) for each in configs) else None
+    return None
 
 
 def _file(path: Path) -> Foreign | None:

@@ -20,6 +20,7 @@ SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fas
 LmUnit = Literal["auto", "word", "token"]  # what the words of a language model are
 
 CTC_MODES: tuple[SearchMode, ...] = ("greedy", "prefix-beam", "rescoring")
+PARAFORMER_MODES: tuple[SearchMode, ...] = ("greedy",)
 TRANSDUCER_MODES: tuple[SearchMode, ...] = ("greedy", "modified-beam", "fast-beam")
 BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring", "modified-beam", "fast-beam")
 DEFAULT_BEAMS: Mapping[SearchMode, int] = {
@@ -102,6 +103,11 @@ class SearchFields:
         "Language of the audio, for models that are told it; if not given their usual one, and Whisper finds it out.",
         values="one that the model knows, such as `de-DE` or `auto`",
         read=read_language,
+    )
+    use_itn: bool = option(
+        False,
+        "Figures and punctuation in place of numbers in words, of models that write both (SenseVoice).",
+        flags=("--use-itn/--no-use-itn",),
     )
     timestamps: bool = option(
         True,

@@ -43,6 +43,14 @@ class Control:
         found: list[dict[str, Any]] = json.loads(body)
         return sorted(found, key=lambda model: model["name"])
 
+    def process_count(self, model: str) -> int:
+        """How many processes Triton's Python backend runs of each version of a model that is ready."""
+        status, body = self._ask("GET", f"/v2/models/{quote(model, safe='')}/config")
+        config = json.loads(body) if status == 200 else {}
+        if config.get("backend") != "python":
+            return 0
+        return sum(each["count"] * max(1, len(each.get("gpus", ()))) for each in config.get("instance_group", ()))
+
     def unload(self, model: str) -> None:
         """Refuse new requests to a model; it ends once those in flight are answered. Does not wait."""
         self._change(model, "unload", {}, TIMEOUT_S)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tritone.server.installation import USUAL_PROGRAMS
 
+NAME = "tritone-guard"  # among its arguments
 # Its standard input is a pipe that only the owner holds open. $1 the group, $2 seconds of patience, $3 the folder,
 # $4 what the names of the server's shared memory begin with.
 SCRIPT = """
@@ -37,7 +38,7 @@ class Guard:
     def __init__(self, pid: int, folder: Path, regions: Path, patience_s: float) -> None:
         arguments = map(str, (pid, round(patience_s), folder, regions))
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "tritone-guard", *arguments],
+            ["/bin/sh", "-c", SCRIPT, NAME, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

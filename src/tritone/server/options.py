@@ -13,6 +13,12 @@ from tritone.server.ports import free_ports
 LogLevel = Literal["error", "warning", "info", "verbose"]
 # Triton's APIs that ask for the key unless they are opened; their names in its options.
 LOCKED_APIS = {"control": "model-repository", "shared-memory": "shared-memory", "trace": "trace", "logging": "logging"}
+# Percentiles of each model's requests, and of their time in the queue, over the last minute or so. The numbers behind
+# the quantiles are the errors that Triton may make: so much of all requests may be on the wrong side.
+PERCENTILES = (
+    "--metrics-config=summary_latencies=true",
+    "--metrics-config=summary_quantiles=0.5:0.02,0.95:0.005,0.99:0.001",
+)
 REPOSITORIES = ("--model-repository", "--model-store")
 LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 
@@ -98,6 +104,7 @@ class ServerOptions:
             f"--log-verbose={int(level >= 3)}",
             f"--exit-timeout-secs={math.ceil(self.drain_s)}",
             *locks,
+            *(() if any(each.startswith("--metrics-config") for each in self.extra) else PERCENTILES),
             *(("--model-control-mode=explicit", "--load-model=*") if self.has_control else ()),
             *_whole_paths(self.extra),
         ]

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -42,6 +43,8 @@ from tritone.server.mps import Mps
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
+STOOD_STILL_S = 0.4  # longer than `POLL_S`, and shorter than what ends the process of a model
+STARTS = 3  # at most, where the machine stands still in each
 WAIT_STEP_S = 0.2
 TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
@@ -51,6 +54,8 @@ OPEN_STREAMS = "tritone_open_streams"
 LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 NOT_HEALTHY = "is not healthy"
+NOT_READY = "before the model was ready"
+LOST_MODEL = (NOT_HEALTHY, NOT_READY)
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton prints at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
@@ -90,6 +95,7 @@ class TritonServer:
         self._mps: Mps | None = None
         self._interrupted: int | None = None  # the signal that came while the server started
         self._kill_at: float | None = None  # set by the first wish to stop
+        self._stood_still = False  # the machine, while the server started
         self._region_prefix = f"tritone_{os.getpid()}_{secrets.token_hex(4)}_"
 
     @property
@@ -122,12 +128,12 @@ class TritonServer:
         self.stop()
 
     def start(self) -> None:
-        """Start and wait until every model is ready.
+        """Start and wait until every model is ready; one that was stopped may be started again.
 
         Raises:
             ServerSetupError: something is missing, a model failed to load, or it took longer than `start_timeout_s`.
         """
-        if self._process is not None:
+        if self._folder is not None:
             raise RuntimeError("this server was started already")
         if self._address is not None:
             installation, warnings = require(self._server, self.options, MIN_SHARED_MEMORY)
@@ -144,16 +150,10 @@ class TritonServer:
             installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._notify(f"warning: {check.name}: {check.seen}. {check.fix}\n")
-        self._folder = make_folder()
         _raise_file_limit()
-        try:
-            if self.options.mps:
-                self._mps = Mps()
-            self._launch(installation)
-            self._await_ready()
-        except BaseException:
-            self.stop()
-            raise
+        starts = count(1)
+        while not self._started(installation, may_fail=next(starts) < STARTS):
+            self._notify("the machine stood still while models were loaded; the server is started again\n")
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until the server ends by itself or after `terminate`.
@@ -220,6 +220,11 @@ class TritonServer:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it has ended though nobody stopped it."""
+        return self._folder is not None and self._running().poll() is not None
+
     def models(self) -> list[dict[str, Any]]:
         """The models of the repository as Triton lists them: `name`, `version`, `state`, and `reason` if it has one.
 
@@ -277,6 +282,24 @@ class TritonServer:
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process
+
+    def _started(self, installation: Installation, *, may_fail: bool) -> bool:
+        """Start the server; False if a model was lost because the machine stood still, which is an error otherwise."""
+        self._folder = make_folder()
+        self._process, self._kill_at, self._stood_still = None, None, False
+        try:
+            if self.options.mps:
+                self._mps = Mps()
+            self._launch(installation)
+            self._await_ready()
+        except BaseException as error:
+            self.stop()
+            # Triton, and the heartbeat of the process itself, give up on a process that pauses in its warm-up.
+            lost = isinstance(error, ServerSetupError) and any(words in str(error) for words in LOST_MODEL)
+            if may_fail and self._stood_still and lost:
+                return False
+            raise
+        return True
 
     def _launch(self, installation: Installation) -> None:
         assert self._folder is not None
@@ -355,14 +378,16 @@ class TritonServer:
                 raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
             if (end := ended.unnoticed()) is not None:
                 raise ServerSetupError(
-                    f"the process of a model {end} before the model was ready, and tritonserver would wait for it for "
-                    f"ever. It said:\n{self._words()}"
+                    f"the process of a model {end} {NOT_READY}, and tritonserver would wait for it for ever. It said:\n"
+                    f"{self._words()}"
                 )
             if time.monotonic() > deadline:
                 raise ServerSetupError(
                     f"tritonserver was not ready after {self.options.start_timeout_s:g} s. It said:\n{self._words()}"
                 )
+            slept = time.monotonic()
             time.sleep(POLL_S)
+            self._stood_still |= time.monotonic() - slept > STOOD_STILL_S
         # Another server may have taken the port between our check and the start; then ours is about to end.
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))

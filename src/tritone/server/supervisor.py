@@ -23,9 +23,8 @@ from tritone.server.metrics import ServerMetrics
 from tritone.server.options import ServerOptions
 from tritone.server.process import TritonServer
 from tritone.server.remote import Updates
-from tritone.server.watch import Failures, ModelWatch
+from tritone.server.watch import LOOK_S, Failures, ModelWatch
 
-LOOK_S = 0.2
 LOADED = ("READY", "LOADING", "UNLOADING")
 ASK_S = 2.0  # between questions whether the server answers
 SILENT_S = 30.0  # a server that does not answer for so long is ended

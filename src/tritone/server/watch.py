@@ -8,15 +8,17 @@ and loaded again beside what is left of it. What is left stays in memory, so the
 
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psutil
 
-from tritone.errors import TritoneError
+from tritone.errors import ServerUnreachableError, TritoneError
 from tritone.server.process import TritonServer
 
+LOOK_S = 0.2
 STUB = "triton_python_b"  # the kernel keeps 15 letters of a process's name
 STABLE_S = 5.0  # what was ready for so long may fail as often as something new
 MOST_FAILURES = 5  # in a row
@@ -56,7 +58,10 @@ class Failures:
 
 
 class ModelWatch:
-    """Watches the models of a server. `hopeless`: why the server must be started again; empty if it need not."""
+    """Watches the models of a server.
+
+    `hopeless`: why the server must be started again; empty if it need not. `leftovers`: how often one was loaded again.
+    """
 
     def __init__(
         self,
@@ -70,8 +75,9 @@ class ModelWatch:
         self._lost = lost
         self._failures: defaultdict[str, Failures] = defaultdict(Failures)
         self._loading: dict[str, threading.Thread] = {}
-        self._leftovers = 0
+        self.leftovers = 0
         self._processes = self._alive()
+        self._is_new = True  # what its models lost before they were watched is looked for once
         self._changed: dict[str, float] = {}  # models that are or were being reloaded, and when that was last seen
 
     def look(self) -> None:
@@ -88,24 +94,36 @@ class ModelWatch:
             key for key in before if key not in self._processes and now - self._changed.get(key[0], -1e9) > CHANGE_S
         }
         self._loading = {model: thread for model, thread in self._loading.items() if thread.is_alive()}
-        if not gone:
+        if not gone and not self._is_new:
             return
         # A version that somebody unloads, or that another replaces, is not ready any more when its process ends.
         index = self._running.control.models()
-        ready = {(each["name"], each.get("version")) for each in index if each.get("state") == "READY"}
+        ready = {(each["name"], each.get("version", "")) for each in index if each.get("state") == "READY"}
+        if self._is_new:
+            present = Counter(key[:2] for key in {*before, *self._processes})
+            for model in sorted(
+                {each[0] for each in ready if present[each] < self._running.control.process_count(each[0])}
+            ):
+                self._lose(model, "before it was watched")
+            self._is_new = False
         for model in sorted({key[0] for key in gone if key[:2] in ready} - self._loading.keys()):
             self._lose(model, ", ".join(str(pid) for key in gone if key[0] == model for pid in sorted(before[key])))
+
+    def wait(self) -> None:
+        """Return when all models are ready that are being loaded again, or cannot be loaded."""
+        for thread in self._loading.values():
+            thread.join()
 
     def _lose(self, model: str, pids: str) -> None:
         failures = self._failures[model]
         failures.add()
-        self._leftovers += 1
+        self.leftovers += 1
         self._notify(f"model '{model}' lost its process {pids}; its requests fail until it is loaded again")
         self._lost(model)
         if failures.too_many:
             self.hopeless = f"model '{model}' lost its process {failures.count} times in a row"
-        elif self._leftovers > MOST_LEFTOVERS:
-            self.hopeless = f"{self._leftovers} models were loaded again, and Triton keeps what was left of each"
+        elif self.leftovers > MOST_LEFTOVERS:
+            self.hopeless = f"{self.leftovers} models were loaded again, and Triton keeps what was left of each"
         else:
             thread = threading.Thread(target=self._load, args=(model, failures), name=f"load {model}", daemon=True)
             self._loading[model] = thread
@@ -134,6 +152,26 @@ class ModelWatch:
             if model is not None:
                 found[model].add(process.pid)
         return dict(found)
+
+
+@contextmanager
+def kept_alive(running: TritonServer, notify: Callable[[str], None]) -> Iterator[ModelWatch]:
+    """Watch the models of a server in a thread: inside, one that loses its process is loaded again."""
+    watch = ModelWatch(running, notify)
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S) and not watch.hopeless:
+            with suppress(ServerUnreachableError):
+                watch.look()
+
+    thread = threading.Thread(target=look, name="model watch", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()
 
 
 def model_of(process: psutil.Process) -> tuple[str, str, str] | None:

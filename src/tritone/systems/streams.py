@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tritone.audio.files import AudioBlocks, Selection
-from tritone.client.playback import TextStream, play
+from tritone.client.playback import OpenStream, TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
 from tritone.transcript import Transcript
@@ -25,7 +25,7 @@ from tritone.transcript import Transcript
 DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
 
-Opener = Callable[[], AbstractContextManager[TextStream]]
+Opener = Callable[[], AbstractContextManager[OpenStream]]
 Results = Generator[TranscriptResult, None, None]
 
 PartialListener = Callable[[int, Transcript], None]
@@ -34,10 +34,15 @@ PartialListener = Callable[[int, Transcript], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Playback:
-    """How files are played into streams: `chunk_ms` of audio at a time, as fast as answers come or as it was spoken."""
+    """How files are played into streams: `chunk_ms` of audio at a time, as fast as answers come or as it was spoken.
+
+    `around`: what is opened in place of each stream, of what opens it and its sample rate in Hz, such as one that gives
+    its words their speakers.
+    """
 
     chunk_ms: float = DEFAULT_CHUNK_MS
     realtime: bool = False
+    around: "Callable[[Opener, int], AbstractContextManager[OpenStream]] | None" = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk_ms < math.inf:
@@ -75,6 +80,8 @@ def play_files(
         the streams that are still being played.
     """
     given_up = threading.Event()
+    if playback.around is not None:
+        open_stream = partial(playback.around, open_stream, sample_rate)
 
     def work(index: int, path: str | Selection) -> TranscriptResult:
         blocks = partial(AudioBlocks, path, sample_rate, pcm=pcm)

@@ -16,20 +16,25 @@ from tritone.texts.written import Written, matched
 _lock = Lock()  # its automata say nothing about threads
 
 
-def written_numbers(words: Sequence[str]) -> list[Written]:
-    """Write the numbers in some spoken words, in lower case, as the package does.
+LANGUAGES = ("en", "de", "es", "fr", "pt")  # of ours, those that the package has grammars of
+
+
+def written_numbers(words: Sequence[str], language: str = "en") -> list[Written]:
+    """Write the numbers in some spoken words, in lower case, as the package does; those of other languages stay words.
 
     Raises:
         MissingDependencyError: it is not installed.
     """
+    if language not in LANGUAGES:
+        return [Written(word, at, at + 1) for at, word in enumerate(words)]
     if not words:
         return []
     with _lock:
-        return matched(words, _rules().inverse_normalize(" ".join(words), verbose=False))
+        return matched(words, _rules(language).inverse_normalize(" ".join(words), verbose=False))
 
 
 @cache
-def _rules() -> Any:
+def _rules(language: str) -> Any:
     try:
         from nemo_text_processing.inverse_text_normalization.inverse_normalize import InverseNormalizer
     except ImportError as error:
@@ -37,4 +42,4 @@ def _rules() -> Any:
             f"number_rules=nemo needs the package nemo-text-processing ({error}). Run {pip_install('texts')}, or "
             "leave number_rules out: our own rules need nothing."
         ) from error
-    return InverseNormalizer(lang="en")
+    return InverseNormalizer(lang=language)

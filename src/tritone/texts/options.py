@@ -10,16 +10,26 @@ from tritone.options.fields import described, option, parse_parameters
 Rules = Literal["own", "nemo"]
 Profanity = Literal["keep", "mask", "remove"]
 
+LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru", "zh")  # in which numbers are written
 MAX_WORDS = 1000
 MAX_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How texts are written; the default leaves them as the model wrote them. English alone, but for profanity."""
+    """How texts are written; the default leaves them as the model wrote them. `punctuate` is for English alone."""
 
-    numbers: bool = option(False, "Write spoken numbers, dates, times and amounts in digits, and spelled words joined.")
+    numbers: bool = option(
+        False,
+        "Write spoken numbers, dates, times and amounts in digits, in ten languages, and spelled English words joined.",
+    )
     number_rules: Rules = option("own", "Whose rules write numbers: ours, or those of nemo-text-processing.")
+    text_language: str = option(
+        "",
+        "Code of the language that numbers are spoken in, of models that do not report one; English if not given.",
+        metavar="CODE",
+        values=f"one of {', '.join(LANGUAGES)}, or empty",
+    )
     punctuate: bool = option(False, "Write sentences with capitals and punctuation, by pauses and their first words.")
     capitals: str = option("", "Names as they are written, with commas: Anna,McDonald's,IBM.", metavar="WORDS")
     profanity: Profanity = option("keep", "What becomes of profane words: kept, masked as in s***, or removed.")
@@ -31,6 +41,10 @@ class TextOptions:
         for name, known in (("number_rules", get_args(Rules)), ("profanity", get_args(Profanity))):
             if getattr(self, name) not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.text_language not in ("", *LANGUAGES):
+            raise InputError(
+                f"text_language must be one of {', '.join(LANGUAGES)}, or empty, got {self.text_language[:80]!r}"
+            )
         for name in ("capitals", "profane_words"):
             text = getattr(self, name)
             if len(text) > MAX_CHARACTERS or text.count(",") >= MAX_WORDS:
@@ -63,7 +77,7 @@ class TextOptions:
         return replace(self, **values)
 
 
-TEXTUAL = frozenset({"capitals", "profane_words"})
+TEXTUAL = frozenset({"capitals", "profane_words", "text_language"})
 
 
 def listed(words: str) -> list[str]:

@@ -5,16 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from families.hf_models import PIECES, VOCAB, pieces_tokenizer, write, write_json
+from families.hf.granite import LENGTHS, SETTINGS, signals
+from families.hf.granite import PATH as GRANITE
+from families.hf_models import PARTS, PIECES, VOCAB, pieces_tokenizer, random_model, write, write_json
 from tritone.errors import ExportError
-from tritone.families.hf.checkpoint import renamed
+from tritone.families.hf.checkpoint import read_state, renamed
 from tritone.families.hf.config import parse_config
 from tritone.families.hf.export import HfModel, export_hf
 from tritone.families.hf.features import read_front_end
+from tritone.families.hf.granite import GraniteEncoder
+from tritone.families.hf.granite_features import GraniteFbank
+from tritone.families.hf.model import Network
 from tritone.families.hf.options import HfOptions
 from tritone.families.hf.tokenizer import read_pieces, read_tokenizer
 
@@ -244,6 +250,22 @@ def test_a_program_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
         ({"model_type": "lasr_ctc", "encoder_config": {"rope_parameters": {"factor": 2}}}, "rope_parameters.factor"),
         ({"model_type": "lasr_ctc", "encoder_config": {"head_dim": 100}}, "head_dim 100 is not"),
         ({"model_type": "lasr_ctc", "encoder_config": {"num_attention_heads": 7}}, "num_attention_heads 7"),
+        ({"model_type": "lasr_ctc", "encoder_config": {"num_key_value_heads": 2}}, "num_key_value_heads 2 is not"),
+        (
+            {"model_type": "lasr_ctc", "encoder_config": {"conv_padding": "causal"}},
+            "has conv_padding, which models of type lasr",
+        ),
+        ({"model_type": "wav2vec2-bert", "position_scale": 2}, "has position_scale, which models"),
+        ({"model_type": "omniasr_ctc", "use_cif": True}, "has use_cif, which models"),
+        ({"model_type": "granite_speech5_ctc", "encoder_config": {"mid_layer": 3}}, "has mid_layer, which"),
+        ({"model_type": "granite_speech5_ctc", "encoder_config": {"num_key_value_heads": 2}}, "num_key_value_heads 2"),
+        ({"model_type": "granite_speech5_ctc", "encoder_config": {"conv_kernel_size": 8}}, "conv_kernel_size 8 must"),
+        ({"model_type": "granite_speech5_ctc", "encoder_config": {"context_size": 513}}, "context_size 513 goes"),
+        ({"model_type": "granite_speech5_ctc", "encoder_config": {"subsample_layers": [0, 16]}}, "subsample_layers"),
+        (
+            {"model_type": "granite_speech5_ctc", "vocab_size": 9, "encoder_config": {"vocab_size": 8}},
+            "has vocab_size 9, but 8 in encoder_config",
+        ),
     ],
 )
 def test_what_other_types_have_and_is_not_computed_is_refused_by_its_name(config: dict[str, Any], said: str) -> None:
@@ -260,6 +282,10 @@ def test_what_other_types_have_and_is_not_computed_is_refused_by_its_name(config
         ("lasr_ctc", {"feature_size": 80}, "expected 128"),
         ("lasr_ctc", {"n_fft": 1024}, "n_fft 1024"),
         ("lasr_ctc", {"hop_length": 0}, "whole numbers above 0"),
+        ("granite_speech5_ctc", {"num_mel_bins": 40}, "expected 80 bands"),
+        ("granite_speech5_ctc", {"delta_win_length": 5}, "differences of 3 frames"),
+        ("granite_speech5_ctc", {"logmel_floor_db": -1}, "logmel_floor_db -1"),
+        ("granite_speech5_ctc", {"win_length": 800}, "a window up to n_fft"),
         ("lasr_ctc", {"sampling_rate": 8000}, "low < high"),
         ("omniasr_ctc", {"do_normalize": "yes"}, "do_normalize 'yes'"),
     ],
@@ -275,3 +301,35 @@ def test_a_blank_that_is_no_piece_is_refused(tmp_path: Path) -> None:
     assert read_pieces(tmp_path, len(PIECES) + 2, 0).nameless == [len(PIECES), len(PIECES) + 1]
     with pytest.raises(ExportError, match=r"the blank of .* is 12"):
         read_pieces(tmp_path, 40, 12)
+
+
+@pytest.mark.parametrize("model_type", ["wav2vec2-conformer", "wav2vec2-bert", *PARTS])
+def test_what_transformers_writes_of_a_config_is_known(model_type: str) -> None:
+    model = random_model(model_type)
+    written = {**model.config.to_dict(), **json.loads(model.config.to_json_string(use_diff=True))}
+    assert parse_config(written, "config.json").vocab_size == model.config.vocab_size
+
+
+@pytest.mark.parametrize("kept", ["ctc_head.", "encoder.out."])
+def test_a_layer_that_is_two_is_read_of_a_file_that_has_it_once(kept: str, tmp_path: Path) -> None:
+    model = random_model("granite_speech5_ctc")
+    other = {"ctc_head.": "encoder.out.", "encoder.out.": "ctc_head."}[kept]
+    state = {name: value.clone() for name, value in model.state_dict().items() if not name.startswith(other)}
+    save_file(state, tmp_path / "model.safetensors")
+    found = read_state([tmp_path / "model.safetensors"], "granite_speech5_ctc")
+    network = Network.of(parse_config(model.config.to_dict(), "config.json"), found, "the test")
+    assert isinstance(network.encoder, GraniteEncoder)
+    assert network.encoder.out is network.lm_head
+
+
+def test_the_features_of_granite_are_those_of_upstreams_extractor() -> None:
+    waves = signals()
+    block = torch.full((len(waves), max(LENGTHS) + 77), 0.4)
+    for row, wave in zip(block, waves, strict=True):
+        row[: len(wave)] = torch.from_numpy(wave)
+    front_end = GraniteFbank(16000, 400, 160, 512, SETTINGS["num_mel_bins"], 8.0)
+    features, frames = front_end(block, torch.tensor(LENGTHS))
+    with np.load(GRANITE) as kept:
+        for length, row, count in zip(LENGTHS, features.numpy(), frames.tolist(), strict=True):
+            np.testing.assert_allclose(row[:count], kept[str(length)], atol=1e-5)
+            assert not row[count:].any()

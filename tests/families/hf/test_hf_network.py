@@ -93,10 +93,23 @@ LASR = st.tuples(
     ),
 )
 OMNIASR = st.tuples(st.just("omniasr_ctc"), st.builds(dict, hidden_act=st.sampled_from(["gelu", "relu"])))
+GRANITE = st.tuples(
+    st.just("granite_speech5_ctc"),
+    st.builds(
+        dict,
+        num_hidden_layers=st.just(3),
+        subsample_layers=st.sampled_from([[0, 1], [1], [0, 2], []]),
+        context_size=st.sampled_from([3, 8]),
+        max_position_embeddings=st.sampled_from([8, 20]),
+        conv_kernel_size=st.sampled_from([3, 7]),
+        attention_bias=st.booleans(),
+        head_dim=st.sampled_from([None, 6]),
+    ),
+)
 
 
 @given(
-    model=models() | conformers() | OMNIASR | LASR,
+    model=models() | conformers() | OMNIASR | LASR | GRANITE,
     do_normalize=st.booleans(),
     seed=st.integers(0, 1000),
     data=st.data(),

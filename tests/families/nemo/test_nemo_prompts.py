@@ -85,6 +85,8 @@ def test_a_request_names_its_language_and_batches_mix_them(prompted: Path) -> No
         recognizer.transcribe([waveform], search=each)[0] for waveform, each in zip(waveforms, options, strict=True)
     ]
     assert [each.text for each in together] == [each.text for each in alone]
+    assert [each.language for each in together] == ["de", "", "en-US"]  # nobody knows what auto finds
+    assert together[0].to_dict()["language"] == alone[0].get().language == "de"
     texts = {name: recognizer.transcribe(waveforms[:1], search={"language": name})[0].text for name in LANGUAGES}
     assert len(set(texts.values())) == 3
     assert recognizer.transcribe(waveforms[:1])[0].text == texts["auto"]

@@ -2,17 +2,20 @@
 
     python tests/families/speakers/upstream.py pyannote resemblyzer
     python tests/families/speakers/upstream.py resemblyzer_released
+    python tests/families/speakers/upstream.py speechbrain speechbrain_other speechbrain_full
 
 Run in an environment with torch 2.13, and for `pyannote` with pyannote.audio 4.0.7 (`--no-deps`), einops 0.8
-and torchaudio 2.11, for `resemblyzer` with Resemblyzer 0.1.4, librosa 0.11, scipy 1.14 and
-webrtcvad-wheels 2.0.14. Weights and signals are made anew from numbers in each test: the file holds embeddings alone.
+and torchaudio 2.11, for `resemblyzer` with Resemblyzer 0.1.4, librosa 0.11, scipy 1.14 and webrtcvad-wheels 2.0.14,
+for `speechbrain` and what begins so with SpeechBrain 1.1.2, HyperPyYAML 1.2.3 and torchaudio 2.11. Weights and signals
+are made anew from numbers in each test: the file holds embeddings alone.
 """
 
 import sys
 import sysconfig
 import tempfile
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -144,7 +147,77 @@ def resemblyzer_state() -> dict[str, Array]:
     return {**state, "lstm.weight_ih_l0": 100 * state["lstm.weight_ih_l0"]}
 
 
-UPSTREAMS = {
+SPEECHBRAIN = """
+n_mels: {n_mels}
+pretrained_path: speechbrain/spkrec-ecapa-voxceleb
+out_n_neurons: 7205
+compute_features: !new:speechbrain.lobes.features.Fbank
+    n_mels: !ref <n_mels>
+mean_var_norm: !new:speechbrain.processing.features.InputNormalization
+    norm_type: sentence
+    std_norm: False
+embedding_model: !new:speechbrain.lobes.models.ECAPA_TDNN.ECAPA_TDNN
+    input_size: !ref <n_mels>
+    channels: {channels}
+    kernel_sizes: {kernel_sizes}
+    dilations: {dilations}
+    attention_channels: {attention}
+    lin_neurons: {dim}
+    {more}
+classifier: !new:speechbrain.lobes.models.ECAPA_TDNN.Classifier
+    input_size: {dim}
+    out_neurons: !ref <out_n_neurons>
+mean_var_norm_emb: !new:speechbrain.processing.features.InputNormalization
+    norm_type: global
+    std_norm: False
+modules:
+    compute_features: !ref <compute_features>
+    mean_var_norm: !ref <mean_var_norm>
+    embedding_model: !ref <embedding_model>
+    mean_var_norm_emb: !ref <mean_var_norm_emb>
+    classifier: !ref <classifier>
+label_encoder: !new:speechbrain.dataio.encoder.CategoricalEncoder
+pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
+    loadables:
+        embedding_model: !ref <embedding_model>
+    paths:
+        embedding_model: !ref <pretrained_path>/embedding_model.ckpt
+"""
+"""What `hyperparams.yaml` of the published model says, with sizes to be filled in."""
+
+SPEECHBRAIN_SIZES: Mapping[str, Mapping[str, Any]] = {
+    "speechbrain": {"channels": [16, 16, 16, 16, 24], "attention": 6, "dim": 10, "more": ("res2net_scale: 4",)},
+    "speechbrain_other": {
+        **{"n_mels": 24, "channels": [8, 16, 16, 20], "kernel_sizes": [3, 5, 3, 1], "dilations": [2, 1, 3, 1]},
+        **{"attention": 5, "dim": 7, "more": ("res2net_scale: 4", "se_channels: 3", "global_context: False")},
+    },
+    "speechbrain_full": {"channels": [1024, 1024, 1024, 1024, 3072], "attention": 128, "dim": 192},
+}
+
+
+def speechbrain_yaml(name: str) -> str:
+    """The `hyperparams.yaml` of a model of these sizes; `more`: lines of its network."""
+    usual = {"n_mels": 80, "kernel_sizes": [5, 3, 3, 3, 1], "dilations": [1, 2, 3, 4, 1], "more": ()}
+    sizes = {**usual, **SPEECHBRAIN_SIZES[name]}
+    return SPEECHBRAIN.format(**{**sizes, "more": "\n    ".join(sizes["more"])})
+
+
+def of_speechbrain(name: str) -> Array:
+    """An ECAPA-TDNN as `EncoderClassifier.encode_batch` calls it for an utterance alone."""
+    import torch
+
+    without_init("torchaudio", SITE / "torchaudio")
+    parts = import_module("hyperpyyaml").load_hyperpyyaml(speechbrain_yaml(name))
+    network, whole, found = filled(parts["embedding_model"]), torch.ones(1), []
+    with torch.no_grad():
+        for wave in signals():
+            features = parts["mean_var_norm"](parts["compute_features"](torch.from_numpy(wave)[None]), whole)
+            found.append(network(features, whole)[0, 0].numpy())
+    return np.stack(found)
+
+
+UPSTREAMS: Mapping[str, Callable[[], Array]] = {
+    **{name: partial(of_speechbrain, name) for name in SPEECHBRAIN_SIZES},
     "pyannote": of_pyannote,
     "resemblyzer": of_resemblyzer,
     "resemblyzer_released": of_resemblyzer_released,

@@ -112,6 +112,8 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
     assert asked.speakers == SpeakerOptions()
     assert asked.texts == TextOptions(numbers=True, profanity="mask")
     assert read_start({}, {}).ask.vad is None
+    told = read_start({"language": "de", "allowed_languages": ["de", "fr"], "search": {"beam": 3}}, {}).ask.search
+    assert told == {"language": "de", "allowed_languages": "de,fr", "beam": 3}
 
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [

@@ -39,7 +39,7 @@ labels:
 
 {{/* Where the server finds its models: KServe's own initialiser puts them into /mnt/models. */}}
 {{- define "tritone.models" -}}
-{{- if .Values.kserve.enabled }}/mnt/models{{ else if .Values.models.s3.url }}{{ .Values.models.s3.url }}{{ else }}/models{{ end }}
+{{- if .Values.kserve.enabled }}/mnt/models{{ else if (include "tritone.storage" . | fromYaml).url }}{{ (include "tritone.storage" . | fromYaml).url }}{{ else }}/models{{ end }}
 {{- end }}
 
 {{/* The container, of a Deployment and of KServe's runtime alike. */}}
@@ -50,8 +50,8 @@ args:
   - --start-timeout-s={{ .Values.startup.timeoutSeconds }}
   - --drain-s=5
   - --log-level={{ .Values.serve.logLevel }}
-  {{- if and .Values.models.s3.url (not .Values.kserve.enabled) .Values.models.s3.pollSeconds }}
-  - --poll-s={{ .Values.models.s3.pollSeconds }}
+  {{- if and (include "tritone.storage" . | fromYaml).url (not .Values.kserve.enabled) (include "tritone.storage" . | fromYaml).pollSeconds }}
+  - --poll-s={{ (include "tritone.storage" . | fromYaml).pollSeconds }}
   {{- end }}
   {{- if .Values.tls.secretName }}
   - --tls-certificate=/tls/tls.crt
@@ -75,10 +75,10 @@ env:
   {{- with .Values.serve.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- if and .Values.models.s3.secretName (not .Values.kserve.enabled) }}
+{{- if and (include "tritone.storage" . | fromYaml).secretName (not .Values.kserve.enabled) }}
 envFrom:
   - secretRef:
-      name: {{ .Values.models.s3.secretName }}
+      name: {{ (include "tritone.storage" . | fromYaml).secretName }}
 {{- end }}
 ports:
   - name: http
@@ -217,11 +217,17 @@ imagePullSecrets:
 
 {{/* Values that exclude or need each other. */}}
 {{- define "tritone.check" -}}
-{{- if and .Values.models.s3.url .Values.models.volume.source }}
-{{- fail "models.s3.url and models.volume.source are both given: name one place for the models" }}
+{{- if and (include "tritone.storage" . | fromYaml).url .Values.models.volume.source }}
+{{- fail "models.storage.url and models.volume.source are both given: name one place for the models" }}
 {{- end }}
-{{- if not (or .Values.models.s3.url .Values.models.volume.source) }}
-{{- fail "no models: set models.s3.url, or models.volume.source to a volume such as {persistentVolumeClaim: {claimName: models}}" }}
+{{- if not (or (include "tritone.storage" . | fromYaml).url .Values.models.volume.source) }}
+{{- fail "no models: set models.storage.url, or models.volume.source to a volume such as {persistentVolumeClaim: {claimName: models}}" }}
+{{- end }}
+{{- if and .Values.models.s3.url .Values.models.storage.url }}
+{{- fail "models.s3 is the old name of models.storage, and both have a url: use models.storage alone" }}
+{{- end }}
+{{- if and .Values.kserve.enabled (hasPrefix "az://" (include "tritone.storage" . | fromYaml).url) }}
+{{- fail "KServe reads no az:// addresses: serve without kserve.enabled, or from a volume" }}
 {{- end }}
 {{- if ge (float64 (include "tritone.bytes" .Values.sharedMemory)) (float64 (include "tritone.bytes" .Values.resources.memory)) }}
 {{- fail (printf "sharedMemory (%s) must be less than resources.memory (%s), which contains it" .Values.sharedMemory .Values.resources.memory) }}
@@ -229,8 +235,18 @@ imagePullSecrets:
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
 {{- fail "ingress.enabled needs ingress.host" }}
 {{- end }}
-{{- if and .Values.gateway.enabled (not .Values.gateway.name) }}
-{{- fail "gateway.enabled needs gateway.name, the Gateway that the routes belong to" }}
+{{- $routes := include "tritone.routes" . | fromYaml }}
+{{- if and $routes.enabled (not $routes.name) }}
+{{- fail "routes.enabled needs routes.name, the Gateway that the routes belong to" }}
+{{- end }}
+{{- if and .Values.gateway.name .Values.routes.enabled }}
+{{- fail "gateway.name is the old name of routes.name, and routes.enabled is set too: use routes alone" }}
+{{- end }}
+{{- if and .Values.gateway.ingress.enabled (not .Values.gateway.ingress.host) }}
+{{- fail "gateway.ingress.enabled needs gateway.ingress.host" }}
+{{- end }}
+{{- if and .Values.gateway.autoscaling.enabled (gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas)) }}
+{{- fail "gateway.autoscaling.minReplicas is more than gateway.autoscaling.maxReplicas" }}
 {{- end }}
 {{- if ge (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds) }}
 {{- fail (printf "drain.settleSeconds (%d) must be less than drain.limitSeconds (%d)" (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds)) }}
@@ -262,12 +278,13 @@ Exact:
 {{- end }}
 
 {{- define "tritone.parent" -}}
+{{- $routes := include "tritone.routes" . | fromYaml }}
 parentRefs:
-  - name: {{ .Values.gateway.name }}
-    {{- with .Values.gateway.namespace }}
+  - name: {{ $routes.name }}
+    {{- with $routes.namespace }}
     namespace: {{ . }}
     {{- end }}
-{{- with .Values.gateway.hostnames }}
+{{- with $routes.hostnames }}
 hostnames:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -275,14 +292,78 @@ hostnames:
 
 {{/* KServe fetches a bucket, or mounts a claim. */}}
 {{- define "tritone.storageUri" -}}
-{{- if .Values.models.s3.url }}{{ .Values.models.s3.url }}
+{{- if (include "tritone.storage" . | fromYaml).url }}{{ (include "tritone.storage" . | fromYaml).url }}
 {{- else if .Values.models.volume.source.persistentVolumeClaim -}}
 pvc://{{ .Values.models.volume.source.persistentVolumeClaim.claimName }}{{ with .Values.models.volume.subPath }}/{{ . }}{{ end }}
-{{- else }}{{ fail "kserve.enabled takes models from models.s3.url or from a persistentVolumeClaim" }}
+{{- else }}{{ fail "kserve.enabled takes models from models.storage.url or from a persistentVolumeClaim" }}
 {{- end }}
 {{- end }}
 
 {{/* The service for clients; KServe makes one of its own. Its first port is 80. */}}
 {{- define "tritone.service" -}}
 {{ include "tritone.name" . }}{{ if .Values.kserve.enabled }}-predictor{{ end }}
+{{- end }}
+
+{{/* The place of models in storage. Until 0.2 its values were called s3. */}}
+{{- define "tritone.storage" -}}
+{{- if .Values.models.s3.url }}
+{{- toYaml .Values.models.s3 }}
+{{- else }}
+{{- toYaml .Values.models.storage }}
+{{- end }}
+{{- end }}
+
+{{/* Routes of the Gateway API. Until 0.2 their values were called gateway, which is told by its name. */}}
+{{- define "tritone.routes" -}}
+{{- if .Values.gateway.name }}
+{{- $old := pick .Values.gateway "enabled" "name" "namespace" "hostnames" "envoyPolicy" }}
+{{- if not (hasKey $old "envoyPolicy") }}{{ $_ := set $old "envoyPolicy" true }}{{ end }}
+{{- toYaml $old }}
+{{- else }}
+{{- toYaml .Values.routes }}
+{{- end }}
+{{- end }}
+
+{{/* Whether there is a gateway for applications. */}}
+{{- define "tritone.hasGateway" -}}
+{{- if and .Values.gateway.enabled (not .Values.gateway.name) }}true{{ end }}
+{{- end }}
+
+{{- define "tritone.gatewayName" -}}
+{{ include "tritone.name" . }}-gateway
+{{- end }}
+
+{{- define "tritone.gatewaySelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-gateway
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tritone.gatewayMetadata" -}}
+name: {{ include "tritone.gatewayName" . }}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "tritone.gatewaySelector" . | nindent 2 }}
+  app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "tritone.gatewayImage" -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.gateway.image.repository }}
+{{- with .Values.gateway.image.digest }}@{{ . }}{{ else }}:{{ .Values.gateway.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* Where the gateway finds Triton. */}}
+{{- define "tritone.triton" -}}
+{{- .Values.gateway.triton | default (printf "%s://%s:%d" (ternary "https" "http" (ne .Values.tls.secretName "")) (include "tritone.service" .) (ternary 80 8000 .Values.kserve.enabled)) }}
+{{- end }}
+
+{{/* The ports on which the gateway's clients come, by their names. */}}
+{{- define "tritone.gatewayPorts" -}}
+http: 9000
+{{- with .Values.gateway.rivaPort }}
+riva: {{ . }}
+{{- end }}
+{{- with .Values.gateway.wyomingPort }}
+wyoming: {{ . }}
+{{- end }}
 {{- end }}

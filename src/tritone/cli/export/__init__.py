@@ -15,11 +15,14 @@ from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.cli.shared.help import App
+from tritone.families.funasr.options import FunasrOptions
 from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
+from tritone.families.pyannote.options import PyannoteOptions
 from tritone.families.resemblyzer.options import ResemblyzerOptions
+from tritone.families.speechbrain.options import SpeechbrainOptions
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.whisper.options import WhisperOptions
 
@@ -32,6 +35,18 @@ def commands() -> None:
 
 
 @app.command()
+@with_options(FunasrOptions)
+def funasr(
+    values: Values,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
+    ],
+) -> None:
+    """Export a model of FunASR, waveform in: SenseVoice-Small, or a Paraformer."""
+    export("funasr", {**values, "folder": folder}, "log probability")
+
+
+@app.command()
 @with_options(HfOptions)
 def hf(
     values: Values,
@@ -40,7 +55,7 @@ def hf(
         typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
     ],
 ) -> None:
-    """Export a model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR (CTC), Moonshine."""
+    """Export a model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite, Moonshine."""
     export("hf", {**values, "folder": folder}, "log probability")
 
 
@@ -90,12 +105,19 @@ def nemo(
         ),
     ],
 ) -> None:
-    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), or Canary, waveform in."""
-    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
+    """Export a FastConformer of NeMo (CTC, RNNT, TDT, hybrid), Canary or Nemotron-3-Diarization, waveform in."""
+    export("nemo", values | {"archive": archive}, "(log) probability; vectors and logits of a transducer")
 
 
 app.command()(onnx)
 app.command()(python)
+
+
+@app.command()
+@with_options(PyannoteOptions)
+def pyannote(values: Values) -> None:
+    """Export a segmentation network of pyannote.audio (segmentation-3.0): who talks in each frame of a window."""
+    export("pyannote", values, "log probability")
 
 
 @app.command()
@@ -109,6 +131,15 @@ app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+
+
+@app.command()
+@with_options(SpeechbrainOptions)
+def speechbrain(values: Values) -> None:
+    """Export an ECAPA-TDNN of SpeechBrain, waveform in."""
+    export("speechbrain", values, "of the size of embeddings")
+
+
 app.command()(tensorrt)
 app.command()(wespeaker)
 

@@ -17,7 +17,7 @@ def sherpa_onnx(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Folder with encoder*.onnx, decoder*.onnx, joiner*.onnx, or model*.onnx, and tokens.txt.",
+            help="Folder with encoder*.onnx, decoder*.onnx, joiner*.onnx, or model*.onnx, and tokens.txt, or a Whisper",
         ),
     ],
     variant: Annotated[
@@ -33,7 +33,7 @@ def sherpa_onnx(
     ] = None,
     tokens: Annotated[Path | None, typer.Option(help="The token table. Default: tokens.txt of the folder.")] = None,
 ) -> None:
-    """Import a model in sherpa-onnx's layout: online and offline transducers and CTC models. Needs no torch."""
+    """Import a model in sherpa-onnx's layout: transducers and CTC models, NeMo's too, and Whisper. Needs no torch."""
     run = function_of("sherpa_onnx.export", "export_sherpa_onnx", "import")
     with usage_errors():
         report = run(
@@ -51,4 +51,6 @@ def sherpa_onnx(
         )
     for graph, leak in report.leaks.items():
         typer.echo(f"  {graph}: {leak}", err=True)
+    for note in report.notes:
+        typer.echo(f"  {note}", err=True)
     typer.echo(report.bundle.path)

@@ -1,6 +1,10 @@
 """Two lines for each command that its help ends with; a test parses them."""
 
 EXAMPLES = {
+    "export funasr": (
+        "tritone export funasr SenseVoiceSmall --output my-model",
+        "tritone export funasr paraformer-large --precision fp32,int8 --output my-model",
+    ),
     "export hf": (
         "tritone export hf wav2vec2-base-960h --output my-model",
         "tritone export hf mms-1b-all --language deu --output my-mms",
@@ -45,9 +49,17 @@ EXAMPLES = {
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",
     ),
+    "export pyannote": (
+        "tritone export pyannote --checkpoint pytorch_model.bin --output segmentation",
+        "tritone export pyannote --checkpoint pytorch_model.bin --output segmentation --runtimes onnxruntime,torch",
+    ),
     "export resemblyzer": (
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker",
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker --threshold 0.75",
+    ),
+    "export speechbrain": (
+        "tritone export speechbrain --checkpoint spkrec-ecapa-voxceleb --output my-speaker",
+        "tritone export speechbrain --checkpoint embedding_model.ckpt --output my-speaker --threshold 0.25",
     ),
     "export wespeaker": (
         "tritone export wespeaker --model voxceleb_resnet34 --output my-speaker",
@@ -148,6 +160,10 @@ EXAMPLES = {
     "transcribe": (
         "tritone transcribe speech.wav --model demo-asr",
         "tritone transcribe call.mp3 --url localhost:8001 --format srt",
+    ),
+    "language": (
+        "tritone language recordings/ --model whisper-base --lists lists/",
+        "tritone language call.wav --url localhost:8001 --allowed-languages de,fr --json",
     ),
     "segments": (
         "tritone segments call.wav --model vad",

@@ -8,6 +8,7 @@ _GENERIC = ("--output", "--name", "--max-batch-size", "--axes", "--labels")
 
 FIRST = {
     "transcribe": ("--model", "--url", "--format", "--output", "--streaming"),
+    "language": ("--model", "--url", "--allowed-languages", "--lists", "--json"),
     "segments": ("--model", "--url", "--format", "--output", "--streaming"),
     "diarize": ("--model", "--url", "--num-speakers", "--format", "--output"),
     "embed": ("--output", "--wavscp", "--model", "--url", "--device"),
@@ -37,8 +38,8 @@ PANELS = {
         "--restore",
     ),
     "Protocols of applications": (
-        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port", "--cors",
-        "--alias",
+        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port",
+        "--wyoming-port", "--wyoming-languages", "--cors", "--alias",
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",
@@ -55,17 +56,20 @@ PANELS = {
         "--endpoint-max-segment-s", "build --max-streams", "--stream-idle-timeout-s", "build --max-queued-s",
     ),
     "Whisper and models of several languages": (
-        "--language", "--task", "--prompt", "--word-times", "--segment-times", "--temperatures", "--length-penalty",
-        "--fallback", "--best-of", "transcribe --seed", "build --seed", "--carry-prompt", "--previous-text",
-        "--compression-ratio-threshold", "--log-prob-threshold", "--no-speech-threshold", "--max-tokens", "--suppress",
+        "--language", "--use-itn", "--allowed-languages", "--multilingual", "--task", "--prompt", "--word-times",
+        "--segment-times",
+        "--temperatures", "--length-penalty", "--fallback", "--best-of", "transcribe --seed", "build --seed",
+        "--carry-prompt", "--previous-text", "--compression-ratio-threshold", "--log-prob-threshold",
+        "--no-speech-threshold", "--max-tokens", "--suppress",
     ),
     "Written text": (
-        "--numbers", "--number-rules", "--punctuate", "--capitals", "--profanity", "--profane-words",
+        "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",
     ),
     "Normalisation": ("--case", "--punctuation", "--units", "--unicode", "--tags", "--spelling", "--count-spaces"),
     "Long recordings": ("--vad", "--speech"),
     "Speakers": (
-        "--speakers", "--speaker-model", "--num-speakers", "--min-speakers", "--max-speakers", "--method",
+        "--speakers", "--speaker-model", "--segmentation", "--num-speakers", "--min-speakers",
+        "--max-speakers", "--method",
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",
         "--embed-window-s", "--embed-shift-s",
     ),

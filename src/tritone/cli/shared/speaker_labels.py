@@ -1,7 +1,7 @@
 """Options that give words their speakers, whatever transcribes."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritone.audio.files import Selection, is_pipe
-from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, with_store
+from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, network_of, segmenter_of, with_store
 from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
 
 if TYPE_CHECKING:
-    from tritone.diarization import Diarizer
+    from tritone.client.playback import OpenStream
+    from tritone.diarization import Diarizer, NetworkDiarizer
     from tritone.result import TranscriptResult
     from tritone.systems import System
-    from tritone.systems.streams import PartialListener
+    from tritone.systems.streams import Opener, PartialListener
     from tritone.systems.system import Mode
 
 
@@ -34,7 +35,15 @@ class SpeakerLabels:
         typer.Option(
             metavar="MODEL",
             help=f"With --speakers: a model for voices, as --model is ({DEFAULT_BUNDLE} if not given), or with --url a "
-            "served model for embeddings.",
+            "served model for embeddings; or one that tells speakers apart itself, which --streaming needs.",
+        ),
+    ] = None
+    segmentation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="With --speakers: a segmentation network (`tritone export pyannote`), which runs here and finds who "
+            "talk at once.",
         ),
     ] = None
     num_speakers: Annotated[
@@ -55,17 +64,60 @@ class SpeakerLabels:
             raise typer.BadParameter(f"--{given[0].replace('_', '-')} goes with --speakers")
         if self.speaker_threshold is not None and self.store is None:
             raise typer.BadParameter("--speaker-threshold goes with --store")
-        if self.speakers and (streaming or ray):
+        if self.speakers and (ray or (streaming and self.speaker_model is None)):
             raise typer.BadParameter(
-                f"--speakers is for whole files; leave {'--streaming' if streaming else '--ray'} out"
+                "--speakers is for whole files; leave --ray out"
+                if ray
+                else "--speakers of --streaming needs --speaker-model, one that tells speakers apart itself"
             )
 
     @contextmanager
     def added_to(self, system: "System[TranscriptResult]", where: "Where") -> "Iterator[System[TranscriptResult]]":
-        """The system with speakers in its transcripts, whose words need their times."""
+        """The system with speakers in its transcripts of whole files, whose words need their times."""
         from tritone.diarization import Diarizer, SpeakerOptions
 
-        model = VoiceModel(
+        model = self._model(where)
+        chosen = {key: str(value) for key, value in vars(self).items() if value is not None}
+        with ExitStack() as stack:
+            if (network := network_of(model.where, streaming=False, stack=stack)) is not None:
+                self._check_alone()
+                yield _Labelled(system, network, chosen)
+                return
+            opened, voices = stack.enter_context(with_store(model, self.store))
+            diarizer = Diarizer(
+                opened.embed,
+                sample_rate=opened.sample_rate,
+                segmenter=None if self.segmentation is None else segmenter_of(opened, self.segmentation),
+                options=SpeakerOptions(num_speakers=self.num_speakers),
+                enrolled=voices,
+                enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
+            )
+            described = {f"speakers_{key}": value for key, value in opened.made_by.items()}
+            yield _Labelled(system, diarizer, described | chosen)
+
+    def around(self, where: "Where", stack: ExitStack) -> "Callable[[Opener, int], AbstractContextManager[OpenStream]]":
+        """What opens streams whose words get speakers as they come; see `Playback`. `stack` closes the model."""
+        network = network_of(self._model(where).where, streaming=True, stack=stack)
+        if network is None:
+            raise typer.BadParameter(
+                "--speakers of --streaming needs a model that tells speakers apart itself, and "
+                f"{self.speaker_model} is one for embeddings"
+            )
+        self._check_alone()
+        streams = network.stream
+
+        @contextmanager
+        def opened(open_text: "Opener", sample_rate: int) -> "Iterator[OpenStream]":
+            from tritone.diarization import SpeakerWords
+
+            with open_text() as opened_text, closing(streams(sample_rate)) as speakers:
+                text: Any = opened_text  # closed by its own context
+                yield SpeakerWords(text, speakers)
+
+        return opened
+
+    def _model(self, where: "Where") -> VoiceModel:
+        return VoiceModel(
             threshold=self.speaker_threshold,
             where=Where(
                 url=where.url,
@@ -76,23 +128,24 @@ class SpeakerLabels:
                 exporting=where.exporting,
             ),
         )
-        with with_store(model, self.store) as (opened, voices):
-            diarizer = Diarizer(
-                opened.embed,
-                sample_rate=opened.sample_rate,
-                options=SpeakerOptions(num_speakers=self.num_speakers),
-                enrolled=voices,
-                enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
+
+    def _check_alone(self) -> None:
+        if self.num_speakers is not None or self.store is not None or self.segmentation is not None:
+            raise typer.BadParameter(
+                "--num-speakers, --store and --segmentation are for models for embeddings; this one tells speakers "
+                "apart itself"
             )
-            described = {f"speakers_{key}": value for key, value in opened.made_by.items()}
-            chosen = {key: str(value) for key, value in vars(self).items() if value is not None}
-            yield _Labelled(system, diarizer, described | chosen)
 
 
 class _Labelled:
     """A system whose transcripts get speakers: files are read a second time, where the transcript has words."""
 
-    def __init__(self, system: "System[TranscriptResult]", diarizer: "Diarizer", described: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        system: "System[TranscriptResult]",
+        diarizer: "Diarizer | NetworkDiarizer",
+        described: Mapping[str, str],
+    ) -> None:
         self._system, self._diarizer, self._described = system, diarizer, described
         self.name: str = system.name
         self.mode: Mode = system.mode

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tritone.audio.waveform import Waveform
     from tritone.bundle.manifest import Manifest
     from tritone.client import Client
+    from tritone.diarization import NetworkDiarizer
+    from tritone.pipelines.segmenter import Segmenter
     from tritone.result import EmbeddingResult
     from tritone.speakers.archive import Floats
     from tritone.systems import System
@@ -109,6 +111,50 @@ class VoiceModel:
                 yield OpenModel(system, made_by, limit, _served(client, info.name), info.sample_rate, client)
 
 
+def network_of(where: Where, *, streaming: bool, stack: ExitStack) -> "NetworkDiarizer | None":
+    """The model that is named, if it is one that tells speakers apart itself; None of one for embeddings.
+
+    Args:
+        streaming: whether it is for streams, of which a server has models of their own.
+        stack: closes the client of a server.
+
+    Raises:
+        typer.BadParameter: options that do not belong together or make no sense.
+        TritoneError: the model cannot be used.
+    """
+    if where.model is None:
+        return None
+    from tritone.diarization import NetworkDiarizer
+
+    try:
+        if where.url is None:
+            from tritone import load_as
+            from tritone.bundle.bundle import Bundle
+            from tritone.pipelines.detector import SpeakerDetector
+
+            path = where.prepared()
+            if Bundle.open(path).manifest.diarization is None:
+                return None
+            where.check(DEFAULT_BUNDLE)
+            model = load_as(SpeakerDetector, path, **where.loading())
+            model.open(streaming=streaming).warm_up()  # what is wrong with it concerns all recordings
+            return NetworkDiarizer(
+                lambda source: model.diarize(source).get(), model.stream, sample_rate=model.sample_rate
+            )
+        client = stack.enter_context(closing(where.connect()))
+        info = client.model(where.model, kind=None)
+        if info.kind not in ("diarization", "diarization-streaming"):
+            return None
+        info = client.model(where.model, kind="diarization-streaming" if streaming else "diarization")
+        return NetworkDiarizer(
+            lambda source: client.diarize(source, info.name).get(),
+            lambda sample_rate: client.diarize_stream(info.name, sample_rate=sample_rate),
+            sample_rate=info.sample_rate,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 @dataclass(frozen=True)
 class OpenModel:
     """A model that embeds files by its `system`, and waveforms (samples,) at `sample_rate` (Hz) by `embed`.
@@ -186,3 +232,21 @@ def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Float
         if not vector.any() or not np.isfinite(vector).all():
             raise InputError(f"{visible(str(path))}: its embedding is zero or not finite; is it silence?")
     return vectors
+
+
+def segmenter_of(opened: OpenModel, name: str) -> "Segmenter":
+    """The segmentation network that is named, opened."""
+    from tritone import load_as
+    from tritone.pipelines.segmenter import Segmenter
+
+    try:
+        segmenter = load_as(Segmenter, name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if segmenter.sample_rate != opened.sample_rate:
+        raise typer.BadParameter(
+            f"the segmentation network {name} is for {segmenter.sample_rate} Hz, the speaker model for "
+            f"{opened.sample_rate} Hz; take models of one rate"
+        )
+    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
+    return segmenter

@@ -171,8 +171,9 @@ class TranscriptPrinter:
         found = {name: fields[name] for name in wanted}
         if self._has_segments(transcript):
             found["segments"] = fields["ended"]
-        if transcript.language:
-            found["language"] = transcript.language
+        found |= {name: fields[name] for name in ("language", "tags") if name in fields}
+        if transcript.languages and (self._details or not transcript.text):
+            found["languages"] = fields["languages"]
         if transcript.segments and (self._timestamps or self._details):
             found["segments"] = fields["segments"]
         return found

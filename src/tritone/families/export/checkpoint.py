@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import torch
@@ -54,8 +55,34 @@ class Unread:
         """Leave the object's state out."""
 
 
+class Kept(Unread):
+    """Stands for such an object too; `values` are those fields of it that are plain: numbers, texts and lists of them.
+
+    Fields are what the object's state has, however it was made.
+    """
+
+    values: Mapping[str, Any] = MappingProxyType({})
+
+    def __setstate__(self, state: object) -> None:
+        """Keep the plain fields."""
+        if isinstance(state, Mapping):
+            self.values = {name: value for name, value in state.items() if isinstance(name, str) and _is_simple(value)}
+
+
+def _is_simple(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(each, bool | int | float | str | None) for each in value)
+    return isinstance(value, bool | int | float | str | None)
+
+
 def load_checkpoint(
-    path: Path, *, plain: str, usual: str, file: IO[bytes] | None = None, unread: Collection[str] = ()
+    path: Path,
+    *,
+    plain: str,
+    usual: str,
+    file: IO[bytes] | None = None,
+    unread: Collection[str] = (),
+    kept: Collection[str] = (),
 ) -> Any:
     """The content of a checkpoint: tensors, numbers and containers of these.
 
@@ -66,6 +93,7 @@ def load_checkpoint(
         file: to be read in place of the file at `path`.
         unread: packages whose objects may be in it, which nobody needs: none of their code is loaded or runs, and an
             `Unread` stands in the place of each.
+        kept: full names of classes of these packages in whose place a `Kept` stands.
 
     Raises:
         ExportError: no such file, not a checkpoint, or it holds more than that.
@@ -78,7 +106,8 @@ def load_checkpoint(
         # A training checkpoint is several times as large as what is read of it.
         mapped = file is None and zipfile.is_zipfile(path)
         named = torch.serialization.get_unsafe_globals_in_checkpoint(path) if unread and mapped else []
-        replaced = [(Unread, name) for name in named if name.partition(".")[0] in unread]
+        stand_in = {name: Kept if name in kept else Unread for name in named if name.partition(".")[0] in unread}
+        replaced = [(each, name) for name, each in stand_in.items()]
         with torch.serialization.safe_globals(replaced):  # type: ignore[arg-type]  # pairs are for other names
             return torch.load(file or path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:

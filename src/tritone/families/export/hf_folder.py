@@ -25,6 +25,14 @@ PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that is there is read, as upstream does
 SAFE = ".safetensors"
 PIECES = ("BPE", "Unigram")  # kinds of tokenizers that are made of sentencepiece's models
+# Of all configs of transformers, without influence on what a model computes.
+GENERAL = (
+    *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "initializer_range"),
+    *("_name_or_path", "name_or_path", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset"),
+    *("return_dict", "output_hidden_states", "output_attentions", "id2label", "label2id", "num_labels", "problem_type"),
+    *("is_encoder_decoder", "chunk_size_feed_forward", "use_cache", "tie_word_embeddings", "torchscript"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
+)
 
 
 def read_extractor(folder: Path) -> tuple[dict[str, Any], Path]:

@@ -4,6 +4,7 @@ model.safetensors | pytorch_model.bin  ->  {name: tensor} without upstream's pre
 """
 
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 
 import torch
@@ -18,8 +19,10 @@ NORMED = ((".parametrizations.weight.original0", ".parametrizations.weight.origi
 TRAINING = ("masked_spec_embed", "num_batches_tracked")  # ends of names of what matters in training alone
 # What Wav2Vec2-Conformer stores and does not use, or makes of its config: transformers never calls the convolution.
 UNUSED = {"wav2vec2-conformer": ("encoder.pos_conv_embed.", "encoder.embed_positions.")}
-HEADS = {"omniasr_ctc": "ctc_head.", "lasr_ctc": "ctc_head."}
+HEADS = dict.fromkeys(("omniasr_ctc", "lasr_ctc", "granite_speech5_ctc"), "ctc_head.")
 HEAD = "lm_head."  # of all others
+# Two layers that are one, of which a file may have either.
+TIED = {"granite_speech5_ctc": ("ctc_head.", "encoder.out.")}
 # Parts of other types that are wav2vec 2.0's or in their place, by their names behind the prefix.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "omniasr_ctc": {
@@ -34,6 +37,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "layers.": "encoder.layers.",
         "out_norm.": "encoder.out_norm.",
     },
+    "granite_speech5_ctc": {"": "encoder."},
 }
 
 
@@ -46,6 +50,8 @@ def read_state(files: list[Path], model_type: str) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for file in files:
         state |= read_tensors(file)
+    for one, other in permutations(TIED.get(model_type, ()), 2):
+        state = {one + name.removeprefix(other): state[name] for name in state if name.startswith(other)} | state
     if (head := f"{HEADS.get(model_type, HEAD)}weight") not in state:
         raise ExportError(
             f"{files[0].parent} has no {head}: it is a model without CTC head, such as one that was only pretrained. "

@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tritone.errors import ExportError
+from tritone.families.export.hf_folder import GENERAL
 
 PREFIXES: Mapping[str, str] = {
     "wav2vec2": "wav2vec2.",
@@ -25,6 +26,7 @@ PREFIXES: Mapping[str, str] = {
     "wav2vec2-bert": "wav2vec2_bert.",
     "omniasr_ctc": "model.audio_tower.",
     "lasr_ctc": "encoder.",
+    "granite_speech5_ctc": "encoder.",
 }
 """The supported values of `model_type`, and what the names of their tensors begin with."""
 
@@ -52,9 +54,25 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What a type has by default where it is not what wav2vec 2.0 has."""
 
 CONFORMERS = ("wav2vec2-conformer", "wav2vec2-bert")
-LASR = "lasr_ctc"
+LASR, GRANITE = "lasr_ctc", "granite_speech5_ctc"
 # Of configs with parts, the one that has the sizes of the network.
-PARTS = {"omniasr_ctc": "audio_config", LASR: "encoder_config"}
+PARTS = {"omniasr_ctc": "audio_config", LASR: "encoder_config", GRANITE: "encoder_config"}
+# What no result depends on, of types whose configs are read whole: what is neither known nor here is refused.
+UNUSED = (
+    *("attention_dropout", "activation_dropout", "hidden_dropout", "feat_proj_dropout", "final_dropout", "dropout"),
+    *("conformer_conv_dropout", "dropout_positions", "layerdrop", "apply_spec_augment", "mask_time_prob"),
+    *("mask_time_length", "mask_time_min_masks", "mask_feature_prob", "mask_feature_length", "mask_feature_min_masks"),
+    *("ctc_loss_reduction", "ctc_zero_infinity", "feat_quantizer_dropout", "num_negatives", "codevector_dim"),
+    *("num_codevectors_per_group", "num_codevector_groups", "contrastive_logits_temperature", "proj_codevector_dim"),
+    *("diversity_loss_weight", "use_weighted_layer_sum", "classifier_proj_size", "tdnn_dim", "tdnn_kernel"),
+    *("tdnn_dilation", "xvector_output_dim", "batch_norm_momentum", "gradient_checkpointing", "feat_extract_dropout"),
+    *("hidden_dropout_prob", "mask_channel_prob", "mask_channel_length", "mask_channel_selection"),
+    *("mask_channel_other", "mask_channel_min_space", "mask_time_selection", "mask_time_other", "mask_time_min_space"),
+    # Of what is not exported, or of tables that are as long as they need to be.
+    *("add_adapter", "adapter_kernel_size", "adapter_stride", "num_adapter_layers", "adapter_act"),
+    *("use_intermediate_ffn_before_adapter", "output_hidden_size", "max_source_positions", "max_position_embeddings"),
+    "num_feat_extract_layers",
+)
 
 # A config may come from a stranger, and modules are made by these numbers.
 Size = Annotated[int, Field(gt=0, le=2**16)]
@@ -226,6 +244,7 @@ class LasrConfig(BaseModel):
     hidden_size: Size = 512
     num_hidden_layers: Layers = 17
     num_attention_heads: Size = 8
+    num_key_value_heads: Size | None = None
     head_dim: Size | None = None
     intermediate_size: Size = 2048
     hidden_act: Activation = "silu"
@@ -251,6 +270,7 @@ class LasrConfig(BaseModel):
             )
         if self.head_dim not in (None, size):
             raise ValueError(f"head_dim {self.head_dim} is not hidden_size by num_attention_heads, {size}")
+        _check_key_heads(self)
         if self.subsampling_conv_kernel_size < self.subsampling_conv_stride:
             raise ValueError("subsampling_conv_stride goes beyond subsampling_conv_kernel_size")
         return self
@@ -281,7 +301,96 @@ class LasrConfig(BaseModel):
         return (self.subsampling_conv_kernel_size - 1) * (self.subsampling_conv_stride + 1) + 1
 
 
-def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig | LasrConfig:
+class GraniteConfig(BaseModel):
+    """The fields of Granite Speech 5's config.json, as `ModelConfig` has them; those of the encoder stand in a part.
+
+    `context_size`: frames of a block of attention. `subsample_layers`: places of those that halve the frames.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    model_type: str
+    vocab_size: Size = 16384
+    pad_token_id: Id = 0
+    hidden_size: Size = 1024
+    num_hidden_layers: Layers = 16
+    num_attention_heads: Size = 8
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    intermediate_size: Size = 4096
+    hidden_act: Activation = "silu"
+    attention_bias: bool = True
+    num_mel_bins: Size = 80
+    max_position_embeddings: Size = 512
+    context_size: Size = 128
+    conv_kernel_size: Size = 7
+    conv_expansion_factor: Annotated[int, Field(gt=0, le=16)] = 2
+    subsample_layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=8)] = (0, 1)
+
+    @field_validator("subsample_layers", mode="before")
+    @classmethod
+    def _usual(cls, places: Any) -> Any:
+        return (0, 1) if places is None else places
+
+    @model_validator(mode="after")
+    def _fits(self) -> "GraniteConfig":
+        if self.head_dim is None and self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        _check_key_heads(self)
+        if self.conv_kernel_size % 2 == 0:
+            raise ValueError(f"conv_kernel_size {self.conv_kernel_size} must be odd")
+        if self.context_size > self.max_position_embeddings:
+            raise ValueError(
+                f"context_size {self.context_size} goes beyond max_position_embeddings {self.max_position_embeddings}"
+            )
+        places = self.subsample_layers
+        if len(set(places)) < len(places) or any(each >= self.num_hidden_layers for each in places):
+            raise ValueError(
+                f"subsample_layers {places} should be places of {self.num_hidden_layers} layers, each once"
+            )
+        return self
+
+    @property
+    def size(self) -> int:
+        """Channels of a head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def blank_piece(self) -> int | None:
+        """The blank."""
+        return self.pad_token_id
+
+    @property
+    def language_adapter(self) -> int | None:
+        """There is none."""
+        return None
+
+    @property
+    def stride(self) -> int:
+        """Frames of features from one encoder frame to the next."""
+        return 2 ** len(self.subsample_layers)
+
+    @property
+    def reach(self) -> int:
+        """Frames of features that there must be for an encoder frame."""
+        return self.stride
+
+
+def _check_key_heads(config: "LasrConfig | GraniteConfig") -> None:
+    if config.num_key_value_heads not in (None, config.num_attention_heads):
+        raise ValueError(
+            f"num_key_value_heads {config.num_key_value_heads} is not num_attention_heads {config.num_attention_heads}"
+        )
+
+
+AnyConfig = ModelConfig | LasrConfig | GraniteConfig
+KINDS: Mapping[str, type[AnyConfig]] = {LASR: LasrConfig, GRANITE: GraniteConfig}
+WHOLE = (*CONFORMERS, *PARTS)  # types of which no unknown setting is passed over
+
+
+def parse_config(content: Mapping[str, Any], origin: str) -> AnyConfig:
     """Read the content of config.json.
 
     Raises:
@@ -305,7 +414,16 @@ def parse_config(content: Mapping[str, Any], origin: str) -> ModelConfig | LasrC
         raise ExportError(f"{origin}: {PARTS[model_type]} should hold settings by name")
     if model_type == "omniasr_ctc" and "hidden_act" in part:
         part = {**part, "feat_extract_activation": part["hidden_act"]}
-    kind = LasrConfig if model_type == LASR else ModelConfig
+    kind = KINDS.get(model_type, ModelConfig)
+    if model_type in WHOLE:
+        known = {*kind.model_fields, *GENERAL, *UNUSED, *PARTS.values()}
+        if unknown := [str(key) for key in (*content, *part) if key not in known]:
+            raise ExportError(
+                f"{origin} has {', '.join(unknown[:10])}, which models of type {model_type} do not have in "
+                "transformers 5.24, and which may change results"
+            )
+    if content.get("vocab_size", size := part.get("vocab_size")) != size is not None:
+        raise ExportError(f"{origin} has vocab_size {content['vocab_size']}, but {size} in {PARTS[model_type]}")
     try:
         return kind.model_validate({**DEFAULTS.get(model_type, {}), **part, **content})
     except ValidationError as error:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import shown
-from tritone.families.hf.config import LasrConfig, ModelConfig
+from tritone.families.hf.config import AnyConfig, GraniteConfig, LasrConfig, ModelConfig
+from tritone.families.hf.granite_features import GraniteFbank
 from tritone.families.layers.fbank import Fbank
 from tritone.families.layers.framing import count_windows
 
@@ -31,6 +32,7 @@ EXTRACTORS: Mapping[str, str] = {
     "omniasr_ctc": "OmniASRFeatureExtractor",
     "wav2vec2-bert": "SeamlessM4TFeatureExtractor",
     "lasr_ctc": "LasrFeatureExtractor",
+    "granite_speech5_ctc": "GraniteSpeech5FeatureExtractor",
 }
 """The feature extractors of types that have another than wav2vec 2.0."""
 
@@ -177,7 +179,7 @@ class LasrFbank(Fbank):
         )
 
 
-def read_front_end(content: Mapping[str, Any], path: Path, config: ModelConfig | LasrConfig) -> tuple[HfFeatures, int]:
+def read_front_end(content: Mapping[str, Any], path: Path, config: AnyConfig) -> tuple[HfFeatures, int]:
     """The front end that a feature extractor's settings ask for, and the sample rate in Hz; `path` has them.
 
     Raises:
@@ -191,6 +193,8 @@ def read_front_end(content: Mapping[str, Any], path: Path, config: ModelConfig |
         raise ExportError(f"{path} has sampling_rate {shown(rate)}; expected Hz, from {RATES[0]} to {RATES[1]}")
     if isinstance(config, LasrConfig):
         return _of_lasr(content, path, config, rate), rate
+    if isinstance(config, GraniteConfig):
+        return _of_granite(content, path, config, rate), rate
     if config.takes_fbank:
         return _stacked(content, path, config, rate), rate
     normalize, size = content.get("do_normalize", True), content.get("feature_size", 1)
@@ -215,12 +219,34 @@ def _stacked(content: Mapping[str, Any], path: Path, config: ModelConfig, rate: 
         raise ExportError(f"{path}: {error}") from error
 
 
-def _of_lasr(content: Mapping[str, Any], path: Path, config: LasrConfig, rate: int) -> LasrFbank:
-    sizes = {"feature_size": 128, "win_length": 400, "hop_length": 160, "n_fft": 512}
-    given = {name: content.get(name, default) for name, default in sizes.items()}
-    bands, length, shift, n_fft = given.values()
-    if not all(isinstance(each, int) and 0 < each <= MAX_SIZE for each in given.values()) or length < 2:
+def _sizes(content: Mapping[str, Any], path: Path, usual: Mapping[str, int]) -> list[int]:
+    """Whole numbers by their names, of which the second is the length of a window."""
+    given = {name: content.get(name, default) for name, default in usual.items()}
+    if not all(isinstance(each, int) and 0 < each <= MAX_SIZE for each in given.values()) or given["win_length"] < 2:
         raise ExportError(f"{path} has {shown(given)}; expected whole numbers above 0, at most {MAX_SIZE}")
+    return list(given.values())
+
+
+def _of_granite(content: Mapping[str, Any], path: Path, config: GraniteConfig, rate: int) -> GraniteFbank:
+    usual = {"num_mel_bins": 80, "win_length": 400, "hop_length": 160, "n_fft": 512, "delta_win_length": 3}
+    bands, length, shift, n_fft, differences = _sizes(content, path, usual)
+    floor, filled = content.get("logmel_floor_db", 8.0), content.get("padding_value", 0.0)
+    if bands != config.num_mel_bins or not shift <= length <= n_fft or n_fft % 2 or differences not in (3, 4):
+        raise ExportError(
+            f"{path} has num_mel_bins {bands}, hop_length {shift}, win_length {length}, n_fft {n_fft} and "
+            f"delta_win_length {differences}; expected {config.num_mel_bins} bands as in config.json, steps up to a "
+            "window's length, a window up to n_fft, which is even, and differences of 3 frames"
+        )
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor < 100 or filled != 0:
+        raise ExportError(
+            f"{path} has logmel_floor_db {shown(floor)} and padding_value {shown(filled)}; expected 0 to 100, and 0"
+        )
+    return GraniteFbank(rate, length, shift, n_fft, bands, float(floor))
+
+
+def _of_lasr(content: Mapping[str, Any], path: Path, config: LasrConfig, rate: int) -> LasrFbank:
+    usual = {"feature_size": 128, "win_length": 400, "hop_length": 160, "n_fft": 512}
+    bands, length, shift, n_fft = _sizes(content, path, usual)
     if bands != config.num_mel_bins or n_fft != 1 << (length - 1).bit_length():
         raise ExportError(
             f"{path} has feature_size {bands} and n_fft {n_fft}; expected {config.num_mel_bins}, the num_mel_bins of "

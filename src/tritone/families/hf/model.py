@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.export.checkpoint import require_fit
-from tritone.families.hf.config import LasrConfig, ModelConfig
+from tritone.families.hf.config import AnyConfig, GraniteConfig, LasrConfig
 from tritone.families.hf.conformer import ConformerEncoder, Convolution
+from tritone.families.hf.granite import GraniteConvolution, GraniteEncoder
 from tritone.families.hf.lasr import LasrConvolution, LasrEncoder, LasrSubsampling
 from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
 from tritone.families.layers.ctc import token_log_probs
@@ -21,7 +22,7 @@ class Network(nn.Module):
 
     fused = False
 
-    def __init__(self, config: ModelConfig | LasrConfig) -> None:
+    def __init__(self, config: AnyConfig) -> None:
         super().__init__()
         self.config = config
         self.feature_extractor: nn.Module | None = None
@@ -29,6 +30,8 @@ class Network(nn.Module):
         self.encoder: nn.Module
         if isinstance(config, LasrConfig):
             self.feature_extractor, self.encoder = LasrSubsampling(config), LasrEncoder(config)
+        elif isinstance(config, GraniteConfig):
+            self.encoder = GraniteEncoder(config)
         else:
             self.feature_extractor = None if config.takes_fbank else FeatureExtractor(config)
             self.feature_projection = FeatureProjection(config)
@@ -36,7 +39,7 @@ class Network(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
 
     @classmethod
-    def of(cls, config: ModelConfig | LasrConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
+    def of(cls, config: AnyConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
         """Make a network of tensors as `checkpoint.read_state` returns them.
 
         Raises:
@@ -44,6 +47,8 @@ class Network(nn.Module):
         """
         with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
             network = cls(config)
+        if isinstance(network.encoder, GraniteEncoder) and _is_one(state, "lm_head.", "encoder.out."):
+            network.encoder.out = network.lm_head
         state = {POSITIONS if name == FIRST_POSITIONS else name: value for name, value in state.items()}
         wanted = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
         require_fit({name: tuple(value.shape) for name, value in wanted.items()}, state, origin, "its config")
@@ -52,7 +57,7 @@ class Network(nn.Module):
             if buffer.is_meta:  # a counter of training
                 network.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], None)
         for part in network.modules():
-            if isinstance(part, Convolution | LasrConvolution):
+            if isinstance(part, Convolution | LasrConvolution | GraniteConvolution):
                 part.fold()
         return network.requires_grad_(False).eval()
 
@@ -71,4 +76,12 @@ class Network(nn.Module):
         if self.feature_extractor is not None:
             x, frames = self.feature_extractor(x, frames)
         encoded = self.encoder(x if self.feature_projection is None else self.feature_projection(x), frames)
+        if isinstance(self.encoder, GraniteEncoder):
+            frames = self.encoder.num_frames(frames)
         return token_log_probs(self.lm_head, encoded, fused=self.fused), frames, encoded
+
+
+def _is_one(state: Mapping[str, Tensor], one: str, other: str) -> bool:
+    """Whether two layers are the same tensors."""
+    pairs = [(one + end, other + end) for end in ("weight", "bias")]
+    return all(a in state and b in state and torch.equal(state[a], state[b]) for a, b in pairs)

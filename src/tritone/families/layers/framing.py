@@ -6,6 +6,7 @@ All of it exports to plain slices and small gathers.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -45,3 +46,27 @@ def mirror_image(place: Tensor, length: Tensor, *, edge_twice: bool) -> Tensor:
     period = torch.clamp(2 * length if edge_twice else 2 * length - 2, min=1)
     within = place % period
     return torch.minimum(within, period - (1 if edge_twice else 0) - within)
+
+
+def between_mirrors(signal: Tensor, length: Tensor, before: int, after: int) -> Tensor:
+    """Signals between mirror images that stand on their first and last samples, each row's at its own end.
+
+    Args:
+        signal: (batch, ..., samples).
+        length: (batch,) int64, where the signal of each row ends; samples from there on may be anything, and those
+            that are further behind stay.
+        before, after: how many samples are mirrored there.
+
+    Returns:
+        (batch, ..., before + samples + after).
+    """
+    ends = length.unsqueeze(1)
+
+    def along(places: Tensor) -> Tensor:
+        return places.view(-1, *[1] * (signal.dim() - 2), places.shape[1]).expand(*signal.shape[:-1], -1)
+
+    first = mirror_image(torch.arange(before, 0, -1, device=signal.device).unsqueeze(0), ends, edge_twice=False)
+    behind = ends + torch.arange(after, device=signal.device)
+    last = signal.gather(-1, along(mirror_image(behind, ends, edge_twice=False)))
+    padded = torch.cat([signal.gather(-1, along(first)), F.pad(signal, (0, after))], dim=-1)
+    return padded.scatter(-1, along(before + behind), last)

@@ -25,8 +25,8 @@ from tritone.audio.fbank import window
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import MAX_SIZE
-from tritone.families.layers.framing import cut_frames, mirror_image
-from tritone.families.layers.mel import Matrix, mel_banks
+from tritone.families.layers.framing import between_mirrors, cut_frames
+from tritone.families.layers.mel import Matrix, mel_banks, spectrum_and_filters
 
 Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
 WINDOWS = ("hann", "hamming", "blackman", "bartlett")
@@ -92,14 +92,10 @@ class LogMel(nn.Module):
         self.config = config
         self.frame_length, self.frame_shift = config.frame_length, config.frame_shift
         banks = mel_banks(config.n_filt, config.sample_rate, config.n_fft, config.low_freq, config.high_freq)
-        used = np.flatnonzero(banks.any(axis=1))  # the first and the last bin of the DFT, as a rule, are not
-        turns = np.outer(np.arange(config.frame_length), used) % config.n_fft
-        angles = 2 * np.pi * turns / config.n_fft
-        spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
-        matrix = analysis_window(config.window, config.frame_length)[:, None] * spectrum
+        dft, mel = spectrum_and_filters(analysis_window(config.window, config.frame_length), config.n_fft, banks)
         # Plain constants of the front end: never part of a checkpoint.
-        self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
-        self.register_buffer("mel", torch.from_numpy(banks[used].astype(np.float32)), persistent=False)
+        self.register_buffer("dft", torch.from_numpy(dft), persistent=False)
+        self.register_buffer("mel", torch.from_numpy(mel), persistent=False)
 
     @property
     def lead_samples(self) -> int:
@@ -164,12 +160,7 @@ class LogMel(nn.Module):
 
     def _mirrored(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between mirror images: `lead_samples` before it, those after it where each row has its `end`."""
-        lead, length = self.lead_samples, end.unsqueeze(1)
-        before = mirror_image(torch.arange(lead, 0, -1, device=signal.device).unsqueeze(0), length, edge_twice=False)
-        after = torch.arange(self._reach, device=signal.device).unsqueeze(0)
-        behind = mirror_image(length + after, length, edge_twice=False)
-        padded = torch.cat([signal.gather(1, before), F.pad(signal, (0, self._reach))], dim=1)
-        return padded.scatter(1, lead + length + after, signal.gather(1, behind))
+        return between_mirrors(signal, end, self.lead_samples, self._reach)
 
     def _with_zeros(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between zeros, which begin at the `end` of each row; whole frames only."""

@@ -1,6 +1,7 @@
-"""Triangular filters on Slaney's mel scale, of log-mel features.
+"""Triangular filters on Slaney's mel scale, of log-mel features, and the DFT before them.
 
     number of filters, sample rate, length of the DFT  ->  matrix (bins of the DFT, filters)
+    window, filters                                    ->  matrices of a frame's spectrum and of its energies
 
 Source: librosa.filters.mel with its defaults.
 """
@@ -30,6 +31,25 @@ def mel_banks(num_bins: int, sample_rate: int, n_fft: int, low: float, high: flo
     rising, falling = (frequency - left) / (centre - left), (right - frequency) / (right - centre)
     triangles: Matrix = np.maximum(np.minimum(rising, falling), 0.0)
     return triangles * (2.0 / (right - left))
+
+
+def spectrum_and_filters(
+    window: Matrix, n_fft: int, banks: Matrix
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Window and DFT of a frame in one, and the filters of its powers.
+
+    Args:
+        window: (length,), as long as a frame, at most as long as the DFT.
+        banks: (n_fft // 2 + 1, filters).
+
+    Returns:
+        (length, 2 · used), real parts first, and (used, filters). Bins of the DFT that no filter uses are left out: the
+        first and the last one, as a rule.
+    """
+    used = np.flatnonzero(banks.any(axis=1))
+    angles = 2 * np.pi * (np.outer(np.arange(len(window)), used) % n_fft) / n_fft
+    spectrum = window[:, None] * np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
+    return spectrum.astype(np.float32), banks[used].astype(np.float32)
 
 
 def _slaney_mel(hz: float) -> float:

@@ -38,7 +38,7 @@ from tritone.families.nemo.folder import (
     FEATURE_KEYS,
     GENERAL,
     encoder_of,
-    features_of_extractor,
+    log_mel_of,
     read_tokenizer,
     spelled,
 )
@@ -146,7 +146,7 @@ def read_folder(folder: Path) -> Checkpoint:
         given = whole.get("encoder_config", None) or USUAL_ENCODER
         encoder = encoder_of(Section("encoder_config", given, (*ENCODER_KEYS, *GENERAL)), processor, False)
         decoder = _decoder(whole)
-        features = features_of_extractor(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, False)
+        features = log_mel_of(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, False)
         if encoder.width != decoder.width:
             raise ExportError(
                 f"encoder_config.hidden_size is {encoder.width}, decoder_config.hidden_size {decoder.width}; "

@@ -22,6 +22,7 @@ from tritone.families.layers.log_mel import LogMel, features_of
 from tritone.families.nemo import canary, canary_archive
 from tritone.families.nemo.canary import MODEL_TYPE
 from tritone.families.nemo.canary_export import CanaryModel
+from tritone.families.nemo.diarization_export import ExportedDiarization, is_diarization
 from tritone.families.nemo.folder import read_folder
 from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph, StreamingGraph
 from tritone.families.nemo.model import read_archive
@@ -32,8 +33,8 @@ START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
 
 def export_nemo(**choices: Any) -> ExportReport:
-    """Export a Conformer or FastConformer: CTC, RNNT, TDT, one head of a hybrid model, or Canary. A result never
-    depends on other utterances.
+    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model; Canary; or a model that tells
+    speakers apart, Nemotron-3-Diarization. A result never depends on other utterances.
 
     Args:
         choices: the fields of `NemoOptions`.
@@ -43,6 +44,8 @@ def export_nemo(**choices: Any) -> ExportReport:
         ValueError: see `ExportOptions`.
     """
     options = NemoOptions(**choices)
+    if is_diarization(options.archive):
+        return write_bundle(ExportedDiarization(options), options)
     options.progress("reading the model")
     folder = options.archive
     if folder.is_dir() and read_json_if_there(folder / CONFIG).get("model_type") == MODEL_TYPE:

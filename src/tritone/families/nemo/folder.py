@@ -18,6 +18,7 @@ from torch import Tensor
 from tritone.errors import ExportError
 from tritone.families.export.hf_folder import (
     CONFIG,
+    GENERAL,
     PROCESSOR,
     TOKENIZER,
     read_extractor,
@@ -59,14 +60,6 @@ PROMPTED = "nemotron3_5_asr"
 KERNEL, STRIDE = 3, 2  # of the subsampling
 LOOKAHEADS = (13, 6, 1, 0)  # encoder frames; what processors have by default
 
-# Of all configs of transformers, without influence on what a model computes.
-GENERAL = (
-    *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "initializer_range"),
-    *("_name_or_path", "name_or_path", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset"),
-    *("return_dict", "output_hidden_states", "output_attentions", "id2label", "label2id", "num_labels", "problem_type"),
-    *("is_encoder_decoder", "chunk_size_feed_forward", "use_cache", "tie_word_embeddings", "torchscript"),
-    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
-)
 TRANSDUCER_KEYS = (
     *("vocab_size", "encoder_config", "decoder_hidden_size", "num_decoder_layers", "hidden_act"),
     *("max_symbols_per_step", "blank_token_id"),
@@ -177,9 +170,7 @@ def parse_folder(
     if (id := whole.whole(blank, VOCAB_SIZES[kind] - 1, least=0)) != size - 1:
         raise ExportError(f"config.{blank} is {id}; the blank should be the last of {size} tokens (vocab_size)")
     config = ModelConfig(
-        features=features_of_extractor(
-            Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING
-        ),
+        features=log_mel_of(Section("feature_extractor", extractor, FEATURE_KEYS), encoder.features, kind in STREAMING),
         encoder=encoder,
         labels=(),
         tokenizer=TOKENIZER,
@@ -234,8 +225,8 @@ def _contexts(section: Section, processor: Section) -> tuple[tuple[int, int], ..
     return tuple((past, each) for each in dict.fromkeys((first, *futures)))
 
 
-def features_of_extractor(section: Section, bands: int, streaming: bool) -> LogMelConfig:
-    """The features of a feature extractor, which have `bands` by the encoder's config."""
+def log_mel_of(section: Section, bands: int, streaming: bool) -> LogMelConfig:
+    """The features that a feature extractor's settings describe, for an encoder of so many bands."""
     section.choice("feature_extractor_type", (EXTRACTORS[streaming],), EXTRACTORS[streaming])
     if (found := section.whole("feature_size", 80)) != bands:
         raise ExportError(f"feature_extractor.feature_size is {found}, but encoder_config.num_mel_bins {bands}")

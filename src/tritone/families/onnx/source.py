@@ -70,9 +70,7 @@ class Source:
     @cached_property
     def metadata(self) -> dict[str, str]:
         """The strings that sherpa-onnx's exporters store in the file."""
-        # What is not UTF-8 arrives as bytes.
-        found = {entry.key: entry.value for entry in self.model.metadata_props}
-        return {key: value for key, value in found.items() if isinstance(key, str) and isinstance(value, str)}
+        return _metadata(self.model)
 
     def integer(self, key: str, least: int = 1) -> int:
         """A number of the metadata.
@@ -119,6 +117,21 @@ class Source:
         return int(text)
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The strings that are stored in a graph's file, as of `Source.metadata`; weights beside it are not read.
+
+    Raises:
+        ExportError: the file is missing, damaged or too large, or names weights outside of its folder.
+    """
+    try:
+        _check_size(path, path.stat().st_size)
+        return _metadata(inspect(path).model)
+    except BundleError as error:
+        raise _of_a_model(error) from error
+    except OSError as error:
+        raise ExportError(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
     """Read a graph with all of its weights.
 
@@ -141,7 +154,7 @@ def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
             model = onnx.load(path, load_external_data=False)
             point_into(model, path.parent)
     except BundleError as error:
-        raise ExportError(str(error).replace("this bundle", "this model").replace("the bundle", "the model")) from error
+        raise _of_a_model(error) from error
     except OSError as error:
         raise ExportError(f"cannot read {path} or its weights: {error.strerror or error}") from error
     except (DecodeError, EncodeError, ValueError, onnx.checker.ValidationError) as error:
@@ -193,6 +206,16 @@ def check_types(source: Source, inputs: tuple[int | None, ...], outputs: int) ->
             f"{source.path} takes {_listed(source.inputs)} and gives {_listed(source.outputs)}; this is not the "
             "interface of icefall's export-onnx scripts, with inputs and outputs in float32"
         )
+
+
+def _metadata(model: onnx.ModelProto) -> dict[str, str]:
+    # What is not UTF-8 arrives as bytes.
+    found = {entry.key: entry.value for entry in model.metadata_props}
+    return {key: value for key, value in found.items() if isinstance(key, str) and isinstance(value, str)}
+
+
+def _of_a_model(error: BundleError) -> ExportError:
+    return ExportError(str(error).replace("this bundle", "this model").replace("the bundle", "the model"))
 
 
 def _listed(tensors: Sequence[Tensor]) -> str:

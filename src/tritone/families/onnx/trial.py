@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.fbank import LOG_FLOOR
+from tritone.audio.fbank import LOG_FLOOR, fft_size, window
 from tritone.bundle.manifest import Features
 from tritone.errors import BundleError, ExportError
-from tritone.families.onnx.front_end import dft, lead_samples, mel
+from tritone.families.onnx.front_end import (
+    DEVIATION_GUARD,
+    NEMO_GUARD,
+    dft,
+    is_nemo,
+    lead_samples,
+    mel,
+    slaney_banks,
+)
 from tritone.families.onnx.source import Source
 from tritone.runtime import Graph, open_graph
 
@@ -34,6 +42,29 @@ def signal(samples: int, sample_rate: int, seed: int = 0) -> Floats:
     tone = np.sin(2 * np.pi * ((200 + 37 * seed) * time + 400 * time**2))
     loudness = np.maximum(np.sin(2 * np.pi * 1.7 * time + seed), 0)
     return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).astype(np.float32)
+
+
+def features_of(waveform: Floats, features: Features, sample_rate: int) -> Floats:
+    """The features (frames, bins) of a waveform."""
+    return (_log_mel if is_nemo(features) else fbank)(waveform, features, sample_rate)
+
+
+def _log_mel(waveform: Floats, features: Features, sample_rate: int) -> Floats:
+    """NeMo's, by an FFT of each frame."""
+    length, shift, size = features.frame_length, features.frame_shift, fft_size(features.frame_length)
+    samples = waveform.astype(np.float64)
+    samples = np.pad(np.append(samples[:1], samples[1:] - features.preemphasis * samples[:-1]), size // 2)
+    count = len(waveform) // shift
+    frames = np.lib.stride_tricks.sliding_window_view(samples, size)[::shift][:count]
+    around = (size - length) // 2
+    shaped = frames * np.pad(window(features.window, length), (around, size - length - around))
+    energy = np.abs(np.fft.rfft(shaped)) ** 2 @ slaney_banks(features, sample_rate)
+    found = np.log(energy + NEMO_GUARD)
+    if features.normalize != "none":
+        axis = None if features.normalize == "all-features" else 0
+        deviation = found.std(axis=axis, ddof=1) + DEVIATION_GUARD
+        found = (found - found.mean(axis=axis)) / deviation
+    return found.astype(np.float32)
 
 
 def fbank(waveform: Floats, features: Features, sample_rate: int) -> Floats:

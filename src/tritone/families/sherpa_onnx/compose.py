@@ -13,7 +13,7 @@ from tritone.bundle.manifest import Features, State
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.onnx.front_end import utterance_features, window_features, window_samples
 from tritone.families.onnx.source import Source
-from tritone.families.sherpa_onnx.layouts import StreamLayout
+from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout
 
 Spec = tuple[int, Sequence[int | str]]
 
@@ -25,29 +25,45 @@ METADATA = {"producer": "tritone"}
 
 
 def offline_encoder(
-    source: Source, features: Features, sample_rate: int, *, min_frames: int, output: str, dim: int, log_softmax: bool
+    source: Source,
+    layout: UtteranceLayout,
+    features: Features,
+    sample_rate: int,
+    sizes: OfflineSizes,
+    *,
+    output: str,
+    dim: int,
+    log_softmax: bool,
+    rows: int | str = "batch",
 ) -> onnx.ModelProto:
     """Role `encoder`.
 
     Args:
-        min_frames: feature frames that give one encoder frame; the network never gets fewer.
-        output, dim: `encoder_out` or `log_probs`, and the size of its last axis.
+        sizes: of the network, which never gets fewer feature frames than give one encoder frame.
+        output, dim: `encoder_out` or `log_probs`, and the size of its last axis, which may be more than the network's;
+            the rest is zeros.
         log_softmax: the network gives scores that are no log-probabilities yet.
+        rows: of a call, if it takes no other number.
     """
     b = Builder()
+    min_frames = sizes.min_frames
     x, valid = utterance_features(b, features, sample_rate, min_frames)
     lengths = b.op("Max", valid, b.constant(min_frames))
     frames, counts = source.inputs
-    b.op("Identity", x, output=EMBEDDED + frames.name)
+    _turned(b, x, layout.bins_first, output=EMBEDDED + frames.name)
     b.op("Cast", lengths, output=EMBEDDED + counts.name, to=counts.dtype)
     b.embed(source.model)
-    result, result_counts = (EMBEDDED + tensor.name for tensor in source.outputs[:2])
+    result = _widened(b, _turned(b, EMBEDDED + source.outputs[0].name, layout.dim_first), dim - sizes.dim, axes=3)
     _result(b, result, output, log_softmax)
-    found = b.op("Reshape", b.op("Cast", result_counts, to=INT64), b.constant([-1]))
+    if layout.counts:
+        counted = EMBEDDED + source.outputs[1].name
+        found = b.op("Reshape", b.op("Cast", counted, to=INT64), b.constant([-1]))
+    else:
+        found = b.op("Div", b.op("Add", lengths, b.constant(sizes.extra)), b.constant(sizes.rate))
     enough = b.op("Less", b.constant(min_frames - 1), valid)
     b.op("Where", enough, found, b.constant(0), output="num_frames")
-    inputs: dict[str, Spec] = {"waveform": (FLOAT, ["batch", "samples"]), "num_samples": (INT64, ["batch"])}
-    outputs: dict[str, Spec] = {output: (FLOAT, ["batch", "frames", dim]), "num_frames": (INT64, ["batch"])}
+    inputs: dict[str, Spec] = {"waveform": (FLOAT, [rows, "samples"]), "num_samples": (INT64, [rows])}
+    outputs: dict[str, Spec] = {output: (FLOAT, [rows, "frames", dim]), "num_frames": (INT64, [rows])}
     return b.model(inputs, outputs, METADATA)
 
 
@@ -81,16 +97,24 @@ def streaming_encoder(
     sample_rate: int,
     *,
     frames_per_step: int,
+    given_dim: int,
     output: str,
     dim: int,
     log_softmax: bool,
 ) -> onnx.ModelProto:
-    """Role `streaming_encoder`; every step gives all of its `frames_per_step` encoder frames."""
+    """Role `streaming_encoder`; every step gives all of its `frames_per_step` encoder frames.
+
+    Args:
+        given_dim: numbers of a frame that the network gives; `dim`, `output`, `log_softmax`: as of `offline_encoder`.
+    """
     b = Builder()
     names = state_names(layout)
-    first = b.op("Equal", STEPS, b.constant(0))
-    x, _ = window_features(b, features, sample_rate, layout.window_frames, first)
-    b.op("Identity", x, output=EMBEDDED + source.inputs[0].name)
+    begin = b.op("Mul", STEPS, b.constant(layout.shift_frames))
+    x, _ = window_features(b, features, sample_rate, layout.window_frames, begin, layout.lead_frames)
+    _turned(b, x, layout.bins_first, output=EMBEDDED + source.inputs[0].name)
+    if layout.length is not None:
+        rows = b.op("Add", b.op("Mul", STEPS, b.constant(0)), b.constant(layout.window_frames))
+        b.op("Cast", rows, output=EMBEDDED + layout.length.name, to=layout.length.dtype)
     inputs: dict[str, Spec] = {
         "waveform": (FLOAT, ["batch", window_samples(features, layout.window_frames)]),
         "num_samples": (INT64, ["batch"]),
@@ -108,7 +132,8 @@ def streaming_encoder(
         count = b.op("Mul", STEPS, b.constant(frames_per_step))
         b.op("Cast", count, output=EMBEDDED + layout.processed.name, to=layout.processed.dtype)
     b.embed(source.model)
-    _result(b, EMBEDDED + source.outputs[0].name, output, log_softmax)
+    result = _turned(b, EMBEDDED + source.outputs[0].name, layout.dim_first)
+    _result(b, _widened(b, result, dim - given_dim, axes=3), output, log_softmax)
     b.op("Add", b.op("Mul", STEPS, b.constant(0)), b.constant(frames_per_step), output="num_frames")
     b.op("Add", STEPS, b.constant(1), output=f"next_{STEPS}")
     for state in layout.states:
@@ -125,6 +150,36 @@ def streaming_encoder(
     return b.model(inputs, outputs, METADATA)
 
 
+def stateful_predictor(
+    source: Source, states: Sequence[State], blank_id: int, hidden: int, dim: int
+) -> onnx.ModelProto:
+    """Role `predictor` of an LSTM that takes tokens, how many of each row, and its states with the layers first.
+
+    Args:
+        states: as the manifest has them.
+        blank_id: what a negative id, no token, stands for.
+        hidden, dim: numbers that it gives, and of the joiner's inputs; the rest is zeros.
+    """
+    b = Builder()
+    tokens, lengths, *before = source.inputs
+    known = b.op("Where", b.op("Less", "context", b.constant(0)), b.constant(blank_id), "context")
+    b.op("Cast", known, output=EMBEDDED + tokens.name, to=tokens.dtype)
+    rows = b.slice(b.op("Shape", "context"), 0, 1, axis=0)
+    b.op("Expand", b.constant(1, np.int32), rows, output=EMBEDDED + lengths.name)
+    inputs: dict[str, Spec] = {"context": (INT64, ["rows", 1])}
+    outputs: dict[str, Spec] = {"predictor_out": (FLOAT, ["rows", dim])}
+    for state, tensor in zip(states, before, strict=True):
+        b.op("Transpose", state.name, output=EMBEDDED + tensor.name, perm=[1, 0, 2])
+        inputs[state.name] = (FLOAT, ["rows", *state.shape])
+    b.embed(source.model)
+    result = b.op("Reshape", EMBEDDED + source.outputs[0].name, b.constant([-1, hidden]))
+    b.op("Identity", _widened(b, result, dim - hidden, axes=2), output="predictor_out")
+    for state, tensor in zip(states, source.outputs[2:], strict=False):
+        b.op("Transpose", EMBEDDED + tensor.name, output=f"next_{state.name}", perm=[1, 0, 2])
+        outputs[f"next_{state.name}"] = inputs[state.name]
+    return b.model(inputs, outputs, METADATA)
+
+
 def predictor(source: Source, context_size: int, dim: int, *, has_mask: bool) -> onnx.ModelProto:
     """Role `predictor`. Without a mask for negative ids in the network, they stand for token 0."""
     b = Builder()
@@ -136,16 +191,38 @@ def predictor(source: Source, context_size: int, dim: int, *, has_mask: bool) ->
     return b.model({"context": (INT64, ["rows", context_size])}, {"predictor_out": (FLOAT, ["rows", dim])}, METADATA)
 
 
-def joiner(source: Source, dim: int, vocab_size: int) -> onnx.ModelProto:
-    """Role `joiner`."""
+def joiner(source: Source, dim: int, outputs: int, sizes: tuple[int, int] | None = None) -> onnx.ModelProto:
+    """Role `joiner`.
+
+    Args:
+        dim: numbers of either input.
+        outputs: scores that it gives.
+        sizes: of a network that takes (rows, size, 1): so many numbers of the encoder's and of the predictor's vector.
+    """
     b = Builder()
-    for ours, theirs in zip(("encoder_out", "predictor_out"), source.inputs, strict=True):
-        b.op("Identity", ours, output=EMBEDDED + theirs.name)
+    for index, (ours, theirs) in enumerate(zip(("encoder_out", "predictor_out"), source.inputs, strict=True)):
+        if sizes is None:
+            b.op("Identity", ours, output=EMBEDDED + theirs.name)
+        else:
+            taken = b.slice(ours, 0, sizes[index], axis=1)
+            b.op("Unsqueeze", taken, b.constant([2]), output=EMBEDDED + theirs.name)
     b.embed(source.model)
-    b.op("Reshape", EMBEDDED + source.outputs[0].name, b.constant([-1, vocab_size]), output="logits")
+    b.op("Reshape", EMBEDDED + source.outputs[0].name, b.constant([-1, outputs]), output="logits")
     vector: Spec = (FLOAT, ["rows", dim])
     inputs: Mapping[str, Spec] = {"encoder_out": vector, "predictor_out": vector}
-    return b.model(inputs, {"logits": (FLOAT, ["rows", vocab_size])}, METADATA)
+    return b.model(inputs, {"logits": (FLOAT, ["rows", outputs])}, METADATA)
+
+
+def _turned(b: Builder, x: str, turned: bool, output: str | None = None) -> str:
+    """A tensor (batch, frames, numbers), with its last two axes in the other order where `turned`."""
+    return b.op("Transpose", x, perm=[0, 2, 1], output=output) if turned else b.op("Identity", x, output=output)
+
+
+def _widened(b: Builder, x: str, more: int, axes: int) -> str:
+    """A tensor of so many axes with `more` zeros at the end of its last one."""
+    if not more:
+        return x
+    return b.op("Pad", x, b.constant([0] * (2 * axes - 1) + [more]), b.real(0))
 
 
 def _result(b: Builder, value: str, output: str, log_softmax: bool) -> None:

@@ -4,7 +4,8 @@
         ->  manifest.json, tokens.txt, and for each precision graphs that take waveforms
 
 Nothing is traced and torch is not needed: features are written in front of the graphs that are there. Every graph is
-run before the bundle is written, and compared with the one that it was made of.
+run before the bundle is written, and compared with the one that it was made of. Of a Whisper model the weights are
+read, see `tritone.families.whisper.sherpa_onnx`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +14,16 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision
+from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.onnx.source import read_metadata
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
-from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
+from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
+from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
+from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
+from tritone.families.whisper.export import export_whisper
+from tritone.families.whisper.sherpa_onnx import find_files
 from tritone.pipelines.memory import record
 
 
@@ -25,7 +32,7 @@ class ImportReport:
     """What was made.
 
     `differences`: of each encoder graph from the one that it was made of, as a share of the size of what comes out.
-    `leaks`: of each offline encoder, see `Leak`.
+    `leaks`: of each offline encoder, see `Leak`. `notes`: what was taken for granted and should be known.
     """
 
     bundle: Bundle
@@ -33,6 +40,7 @@ class ImportReport:
     bytes: int
     differences: dict[str, float] = field(default_factory=dict)
     leaks: dict[str, Leak] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def export_sherpa_onnx(
@@ -52,7 +60,8 @@ def export_sherpa_onnx(
         folder: with the ONNX files and tokens.txt.
         output: the bundle's folder; an older bundle there is replaced.
         variant: which model, where the folder holds several; see `find_model`.
-        precisions: those to take; by default all that there are. The first is the bundle's default.
+        precisions: those to take; by default all that there are. The first is the bundle's default. Of a Whisper model
+            those to make, by default float32.
         tokens: the token table, if it is not in the folder.
         name: of the model; by default the output folder's name.
         tail_padding_ms: silence that serving appends to every utterance.
@@ -63,10 +72,20 @@ def export_sherpa_onnx(
         BundleError: the output folder is in use for something else.
         ValueError: a precision is unknown or given twice.
     """
+    if (whisper := find_files(folder)) is not None:
+        if variant is not None or tokens is not None or tail_padding_ms:
+            raise ExportError(
+                f"{folder} holds a Whisper model, with its tokens in {whisper.tokens.name} and windows of one length: "
+                "leave out variant, tokens and tail padding"
+            )
+        report = export_whisper(
+            checkpoint=folder, output=output, name=name, precisions=precisions or ("fp32",), progress=progress
+        )
+        files = ModelFiles("whisper", "", {}, whisper.tokens)
+        return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
-        kind = TransducerImporter if files.kind == "transducer" else CtcImporter
-        made = kind(files, writer, progress)
+        made = _importer(files)(files, writer, progress)
         for precision in files.graphs:
             made.add(precision)
         progress("writing the bundle")
@@ -75,7 +94,7 @@ def export_sherpa_onnx(
         bundle = writer.commit(
             Manifest(
                 name=name or output.resolve().name,
-                kind=files.kind,
+                kind=made.kind or files.kind,
                 sample_rate=SAMPLE_RATE,
                 features=made.features,
                 encoder=made.encoder(round(tail_padding_ms * SAMPLE_RATE / 1000)),
@@ -99,3 +118,13 @@ def export_sherpa_onnx(
     progress("measuring the memory of calls")
     bundle = record(bundle)
     return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)
+
+
+def _importer(files: ModelFiles) -> type[Importer]:
+    """What reads a model: networks of other makers have another interface."""
+    first = next(iter(files.graphs.values()))
+    if files.kind == "ctc":
+        metadata = read_metadata(first["model"])
+        usual = NemoCtcImporter if is_nemo(metadata) else CtcImporter
+        return FUNASR.get(str(metadata.get("model_type")), usual)
+    return NemoTransducerImporter if is_nemo(read_metadata(first["encoder"])) else TransducerImporter

@@ -33,10 +33,10 @@ class ModelFiles:
     """The files of one model.
 
     `graphs`: for each precision, the best first, a file for every part. A part that was not written in a precision is
-    there in another one.
+    there in another one. Of a Whisper model it is empty.
     """
 
-    kind: Literal["transducer", "ctc"]
+    kind: Literal["transducer", "ctc", "whisper"]
     variant: str
     graphs: Mapping[Precision, Mapping[Part, Path]]
     tokens: Path
@@ -123,7 +123,8 @@ def _choose(folder: Path, found: Mapping[str, Parts], complete: Mapping[str, Par
         ]
         raise ExportError(
             f"{folder} holds no whole model that can be imported: {'; '.join(lacks[:5])}. Transducers have all three; "
-            "models with an attention decoder, such as Whisper or Paraformer, cannot be imported."
+            "models with an attention decoder, such as Moonshine or Canary, cannot be imported, and Whisper's files "
+            "are called NAME-encoder.onnx, NAME-decoder.onnx and NAME-tokens.txt."
         )
     if len(complete) > 1:
         raise ExportError(f"{folder} holds several models, choose one with --variant: {_listed(complete)}")

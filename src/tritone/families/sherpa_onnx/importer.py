@@ -5,6 +5,7 @@ Importer.add(precision)  ->  files in the bundle's folder, and the parts of its 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,13 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
-from tritone.families.onnx.front_end import lead_samples, least_samples, window_samples
+from tritone.families.onnx.front_end import least_samples, stream_lead, window_samples
 from tritone.families.onnx.large import write
 from tritone.families.onnx.source import Source, check_features, check_types, read_source
-from tritone.families.onnx.trial import FLOAT_NOISE, MAX_DIFFERENCE, opened, run
+from tritone.families.onnx.trial import MAX_DIFFERENCE, opened, run
 from tritone.families.sherpa_onnx import compose, measure
 from tritone.families.sherpa_onnx.folder import ModelFiles, Part
-from tritone.families.sherpa_onnx.layouts import StreamLayout, stream_layout
+from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout, stream_layout
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.runtime import Graph
 
@@ -44,6 +45,8 @@ WENET = Features()
 
 OFFLINE_CTC: Mapping[str, Features] = {"zipformer2_ctc": ICEFALL, "wenet_ctc": WENET}
 """Model types of whole-utterance CTC models."""
+
+STREAMING_CTC = ("zipformer2",)
 
 BINS = (40, 128)
 MAX_CONTEXT = 16
@@ -62,6 +65,7 @@ class Importer:
 
     output: str
     main: Literal["encoder", "model"]
+    kind: str | None = None  # of the bundle, where it is not that of the folder's files
 
     def __init__(self, files: ModelFiles, writer: BundleWriter, progress: Callable[[str], None]) -> None:
         self.files, self.writer, self.progress = files, writer, progress
@@ -71,8 +75,9 @@ class Importer:
         self.artifacts: list[Artifact] = []
         self.differences: dict[str, float] = {}
         self.leaks: dict[str, Leak] = {}
-        self.layout: StreamLayout | None = None
-        self.dim = self.rate = self.min_frames = self.frames_per_step = 0
+        self.layout: StreamLayout | UtteranceLayout = UtteranceLayout()
+        self.sizes: OfflineSizes | None = None
+        self.frames_per_step = 0
         self.written: dict[tuple[Role, Path], Artifact] = {}
 
     def add(self, precision: Precision) -> None:
@@ -83,14 +88,24 @@ class Importer:
         """That part of the manifest."""
         return None
 
+    @property
+    def dim(self) -> int:
+        """Numbers of an encoder frame, as our graphs give them."""
+        return self._sizes.dim
+
+    @property
+    def _sizes(self) -> OfflineSizes:
+        assert self.sizes is not None, "an encoder comes first"
+        return self.sizes
+
     def encoder(self, tail_samples: int) -> Encoder:
         """That part of the manifest."""
-        if self.layout is None:
-            min_samples = least_samples(self.features, self.min_frames)
-        else:
+        if isinstance(self.layout, StreamLayout):
             min_samples = self.features.frame_length
+        else:
+            min_samples = least_samples(self.features, self._sizes.min_frames)
         return Encoder(
-            subsampling_rate=self.rate,
+            subsampling_rate=self._sizes.rate,
             output_dim=self.dim,
             min_samples=min_samples,
             tail_samples=tail_samples,
@@ -99,18 +114,20 @@ class Importer:
 
     def streaming(self) -> Streaming | None:
         """That part of the manifest."""
-        if self.layout is None:
-            return None
         features, layout = self.features, self.layout
+        if not isinstance(layout, StreamLayout):
+            return None
         return Streaming(
             chunk_size=self.frames_per_step,
             left_chunks=-(-layout.left_frames // layout.shift_frames),
             window_samples=window_samples(features, layout.window_frames),
             shift_samples=features.frame_shift * layout.shift_frames,
             states=compose.manifest_states(layout),
-            lead_samples=lead_samples(features),
-            # A step is run while its first feature frame lies before the end of the padding.
-            flush_samples=features.frame_shift * layout.pad_frames - features.frame_shift // 2 + 1,
+            lead_samples=stream_lead(features, layout.lead_frames),
+            # A step is run while its first feature frame lies before the end of the padding; NeMo's have none.
+            flush_samples=features.frame_shift * layout.pad_frames - features.frame_shift // 2 + 1
+            if layout.pad_frames
+            else 0,
         )
 
     def vocabulary(self) -> Vocabulary:
@@ -136,48 +153,62 @@ class Importer:
         path = self.files.graphs[precision][self.main]
         self.progress(f"reading {path.name}")
         source = read_source(path)
-        check_features(source)
-        layout = stream_layout(source) if len(source.inputs) != 2 else None
-        bins = source.inputs[0].shape[2] or ICEFALL.num_mel_bins
-        self._settle(source, layout, bins)
+        layout = self.layout_of(source)
+        self._settle(source, layout)
         theirs = opened(path)
         log_softmax = self.output == "log_probs" and not measure.is_log_softmax(
-            measure.example_scores(theirs, source, layout, bins)
+            measure.example_scores(theirs, source, layout, self.features.num_mel_bins)
         )
-        if layout is None:
-            name = self._add_offline(precision, source, theirs, log_softmax)
-        else:
+        if isinstance(layout, StreamLayout):
             name = self._add_stream(precision, source, theirs, layout, log_softmax)
+        else:
+            name = self._add_offline(precision, source, theirs, layout, log_softmax)
         if precision == "fp32" and self.differences.get(name, 0) > MAX_DIFFERENCE:
             raise ExportError(
                 f"{name} differs from {path} by {self.differences[name]:.2g} of the size of its results, the limit is "
                 f"{MAX_DIFFERENCE:g}. Please report this with the version of onnx."
             )
 
-    def _add_offline(self, precision: Precision, source: Source, theirs: Graph, log_softmax: bool) -> str:
-        sizes = measure.offline_sizes(theirs, source, self.features.num_mel_bins)
-        self._same_sizes(source, (sizes.min_frames, sizes.rate, 0, sizes.dim))
-        model = compose.offline_encoder(
+    def layout_of(self, source: Source) -> StreamLayout | UtteranceLayout:
+        """How an encoder is fed; refuses one that is fed in another way."""
+        check_features(source)
+        return UtteranceLayout() if len(source.inputs) == 2 else stream_layout(source)
+
+    def features_of(self, source: Source) -> Features:
+        """The features that an encoder takes."""
+        base = OFFLINE_CTC.get(self.model_type, ICEFALL) if self.main == "model" else ICEFALL
+        return base.model_copy(update={"num_mel_bins": source.inputs[0].shape[2] or base.num_mel_bins})
+
+    def _add_offline(
+        self, precision: Precision, source: Source, theirs: Graph, layout: UtteranceLayout, log_softmax: bool
+    ) -> str:
+        sizes = measure.offline_sizes(theirs, source, layout, self.features.num_mel_bins)
+        self._same_sizes(source, sizes)
+        compose_for = partial(
+            compose.offline_encoder,
             source,
+            layout,
             self.features,
             SAMPLE_RATE,
-            min_frames=self.min_frames,
+            sizes,
             output=self.output,
             dim=self.dim,
             log_softmax=log_softmax,
         )
-        name = self._write("encoder", model, precision, source.path)
+        name = self._write("encoder", compose_for(), precision, source.path)
         self.progress(f"checking {name}")
         ours = opened(self.writer.folder / name)
-        arguments = (self.features, SAMPLE_RATE, self.min_frames, self.output)
+        arguments = (self.features, SAMPLE_RATE, sizes.min_frames, self.output)
         if not log_softmax:  # otherwise theirs gives something else
-            self.differences[name] = measure.offline_difference(ours, theirs, source, *arguments)
+            self.differences[name] = measure.offline_difference(ours, theirs, source, layout, *arguments)
         leak = measure.padding_leak(ours, *arguments, source.path.name)
-        if precision == "fp32" and leak.mates > FLOAT_NOISE:
+        if precision == "fp32" and leak.depends_on_mates:
             raise ExportError(
                 f"{source.path}: an utterance's result changes by {leak.mates:.2g} of its size with what else is in "
                 "the batch, even at equal lengths. Such a graph cannot be served in batches."
             )
+        if leak.depends_on_mates:
+            self._write("encoder", compose_for(rows=1), precision, source.path)
         self.leaks[name] = leak
         return name
 
@@ -185,15 +216,16 @@ class Importer:
         self, precision: Precision, source: Source, theirs: Graph, layout: StreamLayout, log_softmax: bool
     ) -> str:
         frames, dim = measure.stream_sizes(theirs, source, layout, self.features.num_mel_bins)
-        self._same_sizes(source, (0, layout.shift_frames // frames, frames, dim))
+        self._same_sizes(source, OfflineSizes(0, layout.shift_frames // frames, dim), frames)
         model = compose.streaming_encoder(
             source,
             layout,
             self.features,
             SAMPLE_RATE,
             frames_per_step=frames,
+            given_dim=dim,
             output=self.output,
-            dim=dim,
+            dim=self.dim,
             log_softmax=log_softmax,
         )
         name = self._write("streaming_encoder", model, precision, source.path)
@@ -205,28 +237,29 @@ class Importer:
             )
         return name
 
-    def _settle(self, source: Source, layout: StreamLayout | None, bins: int) -> None:
+    def _settle(self, source: Source, layout: StreamLayout | UtteranceLayout) -> None:
         model_type = source.metadata.get("model_type", "")[:64]
         if self.artifacts and (model_type, layout) != (self.model_type, self.layout):
             raise ExportError(f"{source.path} is another model than the first one: {model_type}, {self.model_type}")
         self.model_type, self.layout = model_type, layout
-        if not BINS[0] <= bins <= BINS[1]:
-            raise ExportError(f"{source.path} takes {bins} features a frame; {BINS[0]} to {BINS[1]} are known")
-        base = OFFLINE_CTC.get(model_type, ICEFALL) if self.main == "model" else ICEFALL
-        self.features = base.model_copy(update={"num_mel_bins": bins})
+        self.features = self.features_of(source)
+        if not BINS[0] <= self.features.num_mel_bins <= BINS[1]:
+            raise ExportError(
+                f"{source.path} takes {self.features.num_mel_bins} features a frame; {BINS[0]} to {BINS[1]} are known"
+            )
 
-    def _same_sizes(self, source: Source, sizes: tuple[int, int, int, int]) -> None:
-        settled = (self.min_frames, self.rate, self.frames_per_step, self.dim)
-        if self.dim and sizes != settled:
-            raise ExportError(f"{source.path} has other sizes than the files of another precision: {sizes}, {settled}")
-        self.min_frames, self.rate, self.frames_per_step, self.dim = sizes
+    def _same_sizes(self, source: Source, sizes: OfflineSizes, frames_per_step: int = 0) -> None:
+        found, settled = (sizes, frames_per_step), (self.sizes, self.frames_per_step)
+        if self.sizes is not None and found != settled:
+            raise ExportError(f"{source.path} has other sizes than the files of another precision: {found}, {settled}")
+        self.sizes, self.frames_per_step = found
 
     def _write(self, role: Role, model: Any, precision: Precision, path: Path) -> str:
         name = f"{role}.onnx" if precision == "fp32" else f"{role}.{precision}.onnx"
         files = write(model, self.writer.folder / name)
         artifact = self.writer.artifact(role, *files, precision=precision, weight_storage=precision)
         self.written[role, path] = artifact
-        self.artifacts.append(artifact)
+        self.artifacts = [each for each in self.artifacts if each.files[0] != name] + [artifact]
         return name
 
     def reused(self, role: Role, precision: Precision) -> bool:
@@ -309,6 +342,8 @@ class TransducerImporter(Importer):
 class CtcImporter(Importer):
     output = "log_probs"
     main = "model"
+    known: Sequence[str] = tuple(OFFLINE_CTC)
+    known_streaming: Sequence[str] = STREAMING_CTC
 
     def add(self, precision: Precision) -> None:
         self.add_encoder(precision)
@@ -319,19 +354,20 @@ class CtcImporter(Importer):
             raise ExportError(f"{self.files.tokens} has no blank; CTC models need one of {', '.join(BLANKS)}")
         return found
 
-    def _settle(self, source: Source, layout: StreamLayout | None, bins: int) -> None:
-        super()._settle(source, layout, bins)
-        known = ("zipformer2",) if layout is not None else tuple(OFFLINE_CTC)
+    def _settle(self, source: Source, layout: StreamLayout | UtteranceLayout) -> None:
+        super()._settle(source, layout)
+        known = self.known_streaming if isinstance(layout, StreamLayout) else self.known
         if self.model_type not in known:
             raise ExportError(
                 f"{source.path} is a model of type {self.model_type or 'unknown'!r}; CTC models that can be imported "
-                f"are {', '.join(OFFLINE_CTC)} (whole utterances) and zipformer2 (streams)"
+                f"are {', '.join(OFFLINE_CTC)} (whole utterances), {', '.join(STREAMING_CTC)} (streams), and "
+                "NeMo's"
             )
 
-    def _same_sizes(self, source: Source, sizes: tuple[int, int, int, int]) -> None:
-        super()._same_sizes(source, sizes)
+    def _same_sizes(self, source: Source, sizes: OfflineSizes, frames_per_step: int = 0) -> None:
+        super()._same_sizes(source, sizes, frames_per_step)
         if self.model_type == "wenet_ctc":
-            for key, found in (("vocab_size", self.dim), ("subsampling_factor", self.rate)):
+            for key, found in (("vocab_size", self.dim), ("subsampling_factor", sizes.rate)):
                 if source.integer(key) != found:
                     raise ExportError(f"{source.path}: {key} is {source.integer(key)}, but the graph has {found}")
         self.set_tokens(self.dim, source)

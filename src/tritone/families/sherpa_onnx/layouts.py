@@ -1,12 +1,12 @@
-"""What the streaming models of sherpa-onnx's folders look like: windows, and the states that they hand on.
+"""What the models of sherpa-onnx's folders look like: axes, and of streams windows and the states that they hand on.
 
-    encoder graph with its metadata  ->  StreamLayout, checked against the graph
+    encoder graph with its metadata  ->  UtteranceLayout or StreamLayout, checked against the graph
 
 State shapes are as sherpa-onnx makes them of the metadata (its online-*-model.cc); a graph that has others is refused.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,33 @@ NUMPY: Mapping[int, Any] = {
     TensorProto.INT64: np.dtype(np.int64),
     TensorProto.INT32: np.dtype(np.int32),
 }
+
+
+@dataclass(frozen=True)
+class UtteranceLayout:
+    """How an encoder for whole utterances is fed, and what it gives.
+
+    `bins_first`: features are (batch, bins, frames), and not (batch, frames, bins); `dim_first`: its output likewise.
+    `counts`: whether it gives the number of frames.
+    """
+
+    bins_first: bool = False
+    dim_first: bool = False
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class OfflineSizes:
+    """Sizes of an encoder for whole utterances, which running it shows.
+
+    `min_frames`: feature frames that give one encoder frame. `rate`: feature frames of an encoder frame. `extra`: of
+    an encoder that does not count its frames, which are (feature frames + extra) // rate.
+    """
+
+    min_frames: int
+    rate: int
+    dim: int
+    extra: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +77,8 @@ class StreamLayout:
 
     `window_frames`, `shift_frames`: feature frames of a step and of how far it moves on. `left_frames`: the past that a
     step sees, in feature frames. `processed`: the input that is given how many encoder frames came before, if there is
-    one.
+    one. `length`: the input that is given the frames of a window, if there is one. `lead_frames`: of the first window
+    that come before the stream. `bins_first`, `dim_first`: as of `UtteranceLayout`.
     """
 
     model_type: str
@@ -59,11 +87,15 @@ class StreamLayout:
     left_frames: int
     states: tuple[StateTensor, ...]
     processed: Tensor | None = None
+    length: Tensor | None = None
+    lead_frames: int = 0
+    bins_first: bool = False
+    dim_first: bool = False
 
     @property
     def pad_frames(self) -> int:
-        """What a window has beyond its shift; a stream is followed by as much padding, as icefall does."""
-        return self.window_frames - self.shift_frames
+        """What a window has beyond its shift and its lead; a stream is followed by as much padding, as icefall does."""
+        return self.window_frames - self.shift_frames - self.lead_frames
 
 
 def stream_layout(source: Source) -> StreamLayout:
@@ -96,6 +128,17 @@ def stream_layout(source: Source) -> StreamLayout:
             f"{source.path} hands on {len(inputs)} states and gives back {len(nexts)}; by its metadata a {kind} has "
             f"{len(expected)}"
         )
+    return StreamLayout(kind, window, shift, left_frames, states_of(source, inputs, nexts, expected), processed)
+
+
+def states_of(
+    source: Source, inputs: Sequence[Tensor], nexts: Sequence[Tensor], expected: Sequence[tuple[int, tuple[int, ...]]]
+) -> tuple[StateTensor, ...]:
+    """The states of a graph, held against types and shapes of the metadata.
+
+    Raises:
+        ExportError: they are others, or take too much memory.
+    """
     states = tuple(
         _state(source, given, after.name, *wanted) for given, after, wanted in zip(inputs, nexts, expected, strict=True)
     )
@@ -104,7 +147,7 @@ def stream_layout(source: Source) -> StreamLayout:
         raise ExportError(
             f"{source.path}: a stream would keep {size} bytes of states; at most {MAX_STATE_BYTES} can be"
         )
-    return StreamLayout(kind, window, shift, left_frames, states, processed)
+    return states
 
 
 def _state(source: Source, given: Tensor, next_name: str, dtype: int, shape: tuple[int, ...]) -> StateTensor:
@@ -116,13 +159,13 @@ def _state(source: Source, given: Tensor, next_name: str, dtype: int, shape: tup
             f"{source.path} is for {given.shape[axis]} streams at once alone; export it with a free batch"
         )
     if not fits or any(
-        have is None or (want not in (UNKNOWN, have))
+        (want == UNKNOWN and have is None) or want not in (UNKNOWN, have or want)
         for place, (have, want) in enumerate(zip(given.shape, shape, strict=True))
         if place != axis
     ):
         wanted = Tensor("", dtype, tuple(None if size in (BATCH, UNKNOWN) else size for size in shape))
         raise ExportError(f"{source.path}: the state {given} should be{str(wanted)[1:]} by the metadata")
-    sizes = tuple(1 if size is None else size for size in given.shape)
+    sizes = tuple(1 if want == BATCH else have or want for have, want in zip(given.shape, shape, strict=True))
     return StateTensor(given.name, next_name, NUMPY[given.dtype], sizes, axis)
 
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
-from tritone.families.onnx.front_end import PADDING, lead_samples, least_samples, window_samples
+from tritone.families.onnx.front_end import LEAD, PADDING, is_nemo, least_samples, stream_lead, window_samples
 from tritone.families.onnx.source import Source
-from tritone.families.onnx.trial import FLOAT_NOISE, Floats, fbank, largest_difference, run, signal, typical_size
+from tritone.families.onnx.trial import FLOAT_NOISE, Floats, features_of, largest_difference, run, signal, typical_size
 from tritone.families.sherpa_onnx.compose import STEPS, state_names
-from tritone.families.sherpa_onnx.layouts import StreamLayout
+from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout
 from tritone.runtime import Graph
 
 MAX_FIRST_FRAME = 40  # feature frames; networks with frames of 40 ms need 7 to 15 for their first one
@@ -26,45 +26,43 @@ CHECKED_FRAMES = (128, 97, 86, 75, 64, 53, 47)
 
 
 @dataclass(frozen=True)
-class OfflineSizes:
-    """`min_frames`: feature frames that give one encoder frame. `rate`: feature frames of an encoder frame."""
-
-    min_frames: int
-    rate: int
-    dim: int
-
-
-@dataclass(frozen=True)
 class Leak:
     """How much an utterance's result changes, as a share of the size of results.
 
-    `padding`: when it is padded beside longer ones. `mates`: when it is beside others of its own length.
+    `padding`: when it is padded beside longer ones. `mates`: when it is beside others of its own length, as where
+    levels of 8 bits are those of all numbers of a call.
     """
 
     padding: float
     mates: float
 
     @property
+    def depends_on_mates(self) -> bool:
+        """Beyond what comes of float arithmetic."""
+        return self.mates > FLOAT_NOISE
+
+    @property
     def depends_on_padding(self) -> bool:
-        """Beyond what comes of float arithmetic, or of levels of 8 bits that all utterances of a batch share."""
-        return self.padding > max(FLOAT_NOISE, 3 * self.mates)
+        """And not on other utterances anyway."""
+        return self.padding > FLOAT_NOISE and not self.depends_on_mates
 
     def __str__(self) -> str:
-        text = "results do not depend on padding"
+        if self.depends_on_mates:
+            return f"utterances change each other's results by up to {self.mates:.2g} of their size: each is a call"
         if self.depends_on_padding:
-            text = f"padding changes results by up to {self.padding:.2g} of their size: equal lengths are batched only"
-        if self.mates > FLOAT_NOISE:
-            text += f"; utterances of one batch change each other's by up to {self.mates:.2g}"
-        return text
+            return f"padding changes results by up to {self.padding:.2g} of their size: equal lengths are batched only"
+        return "results do not depend on padding"
 
 
-def offline_sizes(graph: Graph, source: Source, bins: int) -> OfflineSizes:
+def offline_sizes(graph: Graph, source: Source, layout: UtteranceLayout, bins: int) -> OfflineSizes:
     """Find the sizes of a graph (features, lengths) -> (encoded, lengths).
 
     Raises:
         ExportError: it fails, or its lengths are none.
     """
-    feed = _feeder(graph, source)
+    extra = 0 if layout.counts else _uncounted(graph, source, layout, bins)
+    rate = 0 if layout.counts else source.integer("subsampling_factor")
+    feed = _feeder(graph, source, layout, lambda lengths: (lengths + extra) // rate)
     lengths = np.arange(1, MAX_FIRST_FRAME + 1)
     _, found = feed(np.zeros((MAX_FIRST_FRAME, MAX_FIRST_FRAME, bins), np.float32), lengths)
     enough = lengths[found >= 1]
@@ -78,7 +76,24 @@ def offline_sizes(graph: Graph, source: Source, bins: int) -> OfflineSizes:
         )
     if int(long[0]) > encoded.shape[1]:
         raise ExportError(f"{source.path} counts {long[0]} encoder frames, but gives {encoded.shape[1]}")
-    return OfflineSizes(int(enough[0]), (LONG - SHORT) // more, encoded.shape[2])
+    return OfflineSizes(int(enough[0]), (LONG - SHORT) // more, encoded.shape[2], extra)
+
+
+def _uncounted(graph: Graph, source: Source, layout: UtteranceLayout, bins: int) -> int:
+    """`OfflineSizes.extra` of a graph that does not count its frames."""
+    rate = source.integer("subsampling_factor")
+    if rate > MAX_FIRST_FRAME:
+        raise ExportError(f"{source.path}: subsampling_factor is {rate}; at most {MAX_FIRST_FRAME} can be")
+    feed = _feeder(graph, source, layout, np.zeros_like)
+    lengths = [*range(rate, 2 * rate), SHORT, LONG]
+    frames = [feed(np.zeros((1, each, bins), np.float32), np.array([each]))[0].shape[1] for each in lengths]
+    extra = max(rate * count - length for length, count in zip(lengths, frames, strict=True))
+    if any(count != (length + extra) // rate for length, count in zip(lengths, frames, strict=True)):
+        raise ExportError(
+            f"{source.path} gives {frames[-1]} frames of {LONG} feature frames and {frames[-2]} of {SHORT}; by its "
+            f"subsampling_factor {rate} feature frames make one"
+        )
+    return extra
 
 
 def padding_leak(graph: Graph, features: Features, sample_rate: int, min_frames: int, output: str, name: str) -> Leak:
@@ -101,18 +116,25 @@ def padding_leak(graph: Graph, features: Features, sample_rate: int, min_frames:
 
 
 def offline_difference(
-    ours: Graph, theirs: Graph, source: Source, features: Features, sample_rate: int, min_frames: int, output: str
+    ours: Graph,
+    theirs: Graph,
+    source: Source,
+    layout: UtteranceLayout,
+    features: Features,
+    sample_rate: int,
+    min_frames: int,
+    output: str,
 ) -> float:
     """The largest difference between our offline graph and the folder's, as a share of the size of results."""
-    feed = _feeder(theirs, source)
+    feed = _feeder(theirs, source, layout, lambda lengths: lengths)
     worst = 0.0
     for seed, count in enumerate(CHECKED_FRAMES[:3]):
         waveform = signal(least_samples(features, max(count, min_frames)) + 31 * seed, sample_rate, seed)
-        feats = fbank(waveform, features, sample_rate)
+        feats = features_of(waveform, features, sample_rate)
         encoded, lengths = feed(feats[None], np.array([len(feats)]))
-        worst = max(
-            worst, _share(_encode(ours, [waveform], output, source.path.name)[0], encoded[0, : lengths[0]], source)
-        )
+        expected = encoded[0, : lengths[0]]
+        found = _encode(ours, [waveform], output, source.path.name)[0][:, : expected.shape[1]]
+        worst = max(worst, _share(found, expected, source))
     return worst
 
 
@@ -146,10 +168,11 @@ def stream_difference(
     lengths = (3 * shift + 1234, 2 * shift + 77)
     waveforms = [signal(length, sample_rate, seed) for seed, length in enumerate(lengths)]
     expected = [
-        _stream_alone(theirs, source, layout, fbank(each, features, sample_rate), frames_per_step) for each in waveforms
+        _stream_alone(theirs, source, layout, *_whole_stream(each, features, sample_rate, layout), frames_per_step)
+        for each in waveforms
     ]
     steps = max(map(len, expected))
-    lead = lead_samples(features)
+    lead = stream_lead(features, layout.lead_frames)
     block = np.zeros((2, lead + steps * shift + window), np.float32)
     for row, waveform in zip(block, waveforms, strict=True):
         row[lead : lead + len(waveform)] = waveform
@@ -167,7 +190,7 @@ def stream_difference(
         states = dict(zip(states, nexts, strict=True))
         for row, stream in enumerate(expected):
             if step < len(stream):
-                worst = max(worst, _share(encoded[row], stream[step], source))
+                worst = max(worst, _share(encoded[row][:, : stream[step].shape[1]], stream[step], source))
     return worst
 
 
@@ -188,24 +211,37 @@ def is_log_softmax(scores: Floats) -> bool:
     return bool(np.allclose(np.logaddexp.reduce(scores.astype(np.float64), axis=-1), 0, atol=1e-2))
 
 
-def example_scores(graph: Graph, source: Source, layout: StreamLayout | None, bins: int) -> Floats:
+def example_scores(graph: Graph, source: Source, layout: StreamLayout | UtteranceLayout, bins: int) -> Floats:
     """What a CTC model makes of something like speech."""
-    feats = np.random.default_rng(0).normal(-6, 3, (1, layout.window_frames if layout else SHORT, bins))
-    x = feats.astype(np.float32)
-    if layout is not None:
+    frames = layout.window_frames if isinstance(layout, StreamLayout) else SHORT
+    x = np.random.default_rng(0).normal(-6, 3, (1, frames, bins)).astype(np.float32)
+    if isinstance(layout, StreamLayout):
         return _step(graph, source, layout, x, _zeros(layout, 1), 0)[0]
-    scores, lengths = _feeder(graph, source)(x, np.array([SHORT]))
+    scores, lengths = _feeder(graph, source, layout, lambda lengths: lengths)(x, np.array([SHORT]))
     return scores[:, : lengths[0]]
 
 
-def _feeder(graph: Graph, source: Source) -> Callable[[Floats, npt.NDArray[Any]], tuple[Floats, npt.NDArray[Any]]]:
-    frames, counts = source.inputs
-    outputs = [tensor.name for tensor in source.outputs[:2]]
+Lengths = npt.NDArray[Any]
 
-    def feed(x: Floats, lengths: npt.NDArray[Any]) -> tuple[Floats, npt.NDArray[Any]]:
-        inputs = {frames.name: x, counts.name: lengths.astype(graph.inputs[counts.name].dtype)}
-        encoded, found = run(graph, source, inputs, outputs)
-        return encoded, found.reshape(-1)
+
+def _feeder(
+    graph: Graph, source: Source, layout: UtteranceLayout, count: Callable[[Lengths], Lengths]
+) -> Callable[[Floats, Lengths], tuple[Floats, Lengths]]:
+    """A call of the folder's graph: (batch, frames, bins) and lengths to (batch, frames, dim) and lengths.
+
+    Args:
+        count: of a graph that gives no lengths, those of the frames that it makes of so many feature frames.
+    """
+    frames, counts = source.inputs
+    outputs = [tensor.name for tensor in source.outputs[: 2 if layout.counts else 1]]
+
+    def feed(x: Floats, lengths: Lengths) -> tuple[Floats, Lengths]:
+        given = x.transpose(0, 2, 1) if layout.bins_first else x
+        inputs = {frames.name: given, counts.name: lengths.astype(graph.inputs[counts.name].dtype)}
+        encoded, *found = run(graph, source, inputs, outputs)
+        if layout.dim_first and encoded.ndim == 3:
+            encoded = encoded.transpose(0, 2, 1)
+        return encoded, found[0].reshape(-1) if found else count(lengths)
 
     return feed
 
@@ -231,20 +267,35 @@ def _zeros(layout: StreamLayout, batch: int) -> list[npt.NDArray[Any]]:
 def _step(
     graph: Graph, source: Source, layout: StreamLayout, x: Floats, states: Sequence[npt.NDArray[Any]], processed: int
 ) -> list[npt.NDArray[Any]]:
-    feed: dict[str, Any] = {source.inputs[0].name: x}
+    feed: dict[str, Any] = {source.inputs[0].name: x.transpose(0, 2, 1) if layout.bins_first else x}
+    if layout.length is not None:
+        feed[layout.length.name] = np.full(len(x), layout.window_frames, graph.inputs[layout.length.name].dtype)
     feed |= {state.name: value for state, value in zip(layout.states, states, strict=True)}
     if layout.processed is not None:
         name = layout.processed.name
         feed[name] = np.full(len(x), processed, graph.inputs[name].dtype)
-    return run(graph, source, feed, [source.outputs[0].name, *(state.next_name for state in layout.states)])
+    encoded, *nexts = run(graph, source, feed, [source.outputs[0].name, *(s.next_name for s in layout.states)])
+    return [encoded.transpose(0, 2, 1) if layout.dim_first and encoded.ndim == 3 else encoded, *nexts]
+
+
+def _whole_stream(waveform: Floats, features: Features, sample_rate: int, layout: StreamLayout) -> tuple[Floats, int]:
+    """The features of a stream with what comes before and after it, and before which of them steps begin.
+
+    After a stream comes as much padding as a window has beyond its shift; in NeMo's it is followed by silence.
+    """
+    more = layout.pad_frames + layout.window_frames
+    if is_nemo(features):
+        feats = features_of(np.pad(waveform, (0, more * features.frame_shift)), features, sample_rate)
+        feats = np.pad(feats, ((layout.lead_frames, 0), (0, 0)), constant_values=LEAD)
+        return feats, -(-len(waveform) // features.frame_shift)
+    feats = features_of(waveform, features, sample_rate)
+    return np.pad(feats, ((0, more), (0, 0)), constant_values=PADDING), len(feats) + layout.pad_frames
 
 
 def _stream_alone(
-    graph: Graph, source: Source, layout: StreamLayout, feats: Floats, frames_per_step: int
+    graph: Graph, source: Source, layout: StreamLayout, feats: Floats, end: int, frames_per_step: int
 ) -> list[Floats]:
-    """The encoder frames of each step of a stream, with as much padding behind it as a window has beyond its shift."""
-    end = len(feats) + layout.pad_frames
-    feats = np.pad(feats, ((0, layout.pad_frames + layout.window_frames), (0, 0)), constant_values=PADDING)
+    """The encoder frames of each step of a stream."""
     states = _zeros(layout, 1)
     found = []
     for step, start in enumerate(range(0, end, layout.shift_frames)):

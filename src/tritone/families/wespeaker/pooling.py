@@ -52,17 +52,17 @@ def mean_and_deviation(x: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> 
     return mean, torch.sqrt(variance + guard)
 
 
-def weighted(x: Tensor, scores: Tensor, rows: Rows) -> Tensor:
+def weighted(x: Tensor, scores: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> Tensor:
     """Mean and deviation (batch, 2 x channels) with weights that are the softmax of `scores` over a row's frames.
 
-    `scores`: (batch, channels or 1, frames).
+    `scores`: (batch, channels or 1, frames). `guard`: the least variance.
     """
     scores = torch.where(rows.inside, scores, torch.finfo(scores.dtype).min)
     weights = torch.softmax(scores, dim=2)
     x = rows.mute(x)
     mean = (weights * x).sum(dim=2, keepdim=True)
     variance = (weights * (x - mean).square()).sum(dim=2)
-    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=VARIANCE_GUARD))], dim=1)
+    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=guard))], dim=1)
 
 
 class Statistics(Pool):

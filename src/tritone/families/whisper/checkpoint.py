@@ -1,16 +1,17 @@
-"""Reading a trained Whisper model: a folder of transformers or of CTranslate2's, or a checkpoint of OpenAI's.
+"""Reading a trained Whisper model: a folder of transformers, CTranslate2 or sherpa-onnx, or a checkpoint of OpenAI's.
 
     config.json, generation_config.json, model.safetensors (or its shards, or pytorch_model.bin), tokenizer files
     config.json, model.bin, tokenizer.json (or vocabulary.json, vocabulary.txt)
+    NAME-encoder.onnx, NAME-decoder.onnx, NAME-tokens.txt
     NAME.pt with `dims` and `model_state_dict`, and a .tiktoken file
         ->  Checkpoint: sizes, tensors by OpenAI's names, tokens, the manifest's part `whisper`
 
 All of it is untrusted: no pickle is run, sizes are checked, and no name leads out of the folder. A folder of
-CTranslate2's, which faster-whisper takes, is read without torch.
+CTranslate2's, which faster-whisper takes, and one of sherpa-onnx's are read without torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tritone.families.export.fit import require_shapes
 from tritone.families.export.json_files import read_json, read_json_if_there
 from tritone.families.whisper.ctranslate2 import MODEL, is_ctranslate2, read_model
 from tritone.families.whisper.dims import FRAME_SHIFT, SAMPLE_RATE, Dims, State
+from tritone.families.whisper.sherpa_onnx import SherpaFiles, find_files
+from tritone.families.whisper.sherpa_onnx import read_model as read_onnx
 from tritone.families.whisper.tokens import (
     LANGUAGES,
     first_suppressed,
@@ -77,17 +80,20 @@ def read_checkpoint(path: Path, tokens: Path | None = None) -> Checkpoint:
     """Read a model.
 
     Args:
-        path: a folder of transformers or of CTranslate2's, or OpenAI's .pt file.
+        path: a folder of transformers, of CTranslate2's or of sherpa-onnx's, or OpenAI's .pt file.
         tokens: the .tiktoken file of a .pt.
 
     Raises:
         ExportError: a file is missing, damaged or unsupported, or tensors do not fit the sizes.
-        ModuleNotFoundError: torch, which all but a folder of CTranslate2's need, is not installed.
+        ModuleNotFoundError: torch, which a folder of transformers and a .pt need, is not installed.
     """
     if path.is_dir():
         if tokens is not None:
             raise ExportError(f"{path} is a folder, which has its own tokens; leave out {tokens}")
-        return _read_ctranslate2(path) if is_ctranslate2(path) else _read_folder(path)
+        if is_ctranslate2(path):
+            return _read_ctranslate2(path)
+        files = find_files(path)
+        return _read_folder(path) if files is None else _read_sherpa_onnx(files)
     return _read_openai(path, tokens)
 
 
@@ -139,6 +145,21 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
         raise ExportError(
             f"{path} has no tokens: give {name} of the package openai-whisper (whisper/assets/) with --tokens"
         )
+    return _with_tiktoken(dims, state, tokens, {"checkpoint": path})
+
+
+def _read_sherpa_onnx(files: SherpaFiles) -> Checkpoint:
+    dims, state = read_onnx(files)
+    _check(dims, state, str(files.encoder.parent))
+    found = _with_tiktoken(dims, state, files.tokens, {"encoder": files.encoder, "decoder": files.decoder})
+    if not files.int8:
+        return found
+    note = f"weights are those of {files.encoder.name} and {files.decoder.name}, in int8 with one scale for each matrix"
+    return replace(found, notes=(*found.notes, note))
+
+
+def _with_tiktoken(dims: Dims, state: State, tokens: Path, sources: Mapping[str, Path]) -> Checkpoint:
+    """A model of OpenAI's sizes and names with the table of its pieces."""
     table = read_tiktoken(tokens, dims.vocab, dims.audio_context + 1)
     heads, notes = _alignment_heads(dims, None)
     special = _special(
@@ -155,7 +176,7 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
         state=state,
         tokens=table,
         special=special,
-        sources={"checkpoint": path, "tokens": tokens},
+        sources={**sources, "tokens": tokens},
         notes=notes,
     )
 

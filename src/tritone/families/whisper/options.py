@@ -11,7 +11,7 @@ from tritone.options.fields import REQUIRED, option
 class WhisperOptions(ExportOptions):
     """Upstream's files, and what to make of them; the rest see `ExportOptions`."""
 
-    checkpoint: Path = option(REQUIRED, "A folder of transformers, or OpenAI's .pt file.")
+    checkpoint: Path = option(REQUIRED, "A folder of transformers, CTranslate2 or sherpa-onnx, or OpenAI's .pt file.")
     tokens: Path | None = option(
         None, "With a .pt: multilingual.tiktoken or gpt2.tiktoken, of the package openai-whisper (whisper/assets/)."
     )

@@ -23,7 +23,8 @@ export class Gateway {
   // Finished parts of a recording, in order.
   async *transcribe(file, asked, signal) {
     const options = encodeURIComponent(JSON.stringify(recorded(asked)));
-    const answer = await this.fetch(`page/transcribe?options=${options}`, { method: "POST", body: file, signal });
+    const channels = asked.channels ? "&channels=each" : "";
+    const answer = await this.fetch(`page/transcribe?options=${options}${channels}`, { method: "POST", body: file, signal });
     for await (const line of lines(answer.body)) {
       const part = JSON.parse(line);
       if (part.error) throw new Problem(part.error.message);

@@ -279,7 +279,12 @@ async function draw(file) {
   const context = new AudioContext();
   try {
     const decoded = await context.decodeAudioData(await file.arrayBuffer());
-    player.wave.add(decoded.getChannelData(0), decoded.sampleRate, 1);
+    const drawn = decoded.getChannelData(0);
+    for (let channel = 1; channel < decoded.numberOfChannels; channel++) {
+      const other = decoded.getChannelData(channel);
+      drawn.forEach((sample, at) => (drawn[at] = sample + other[at]));
+    }
+    player.wave.add(drawn.map((sample) => sample / decoded.numberOfChannels), decoded.sampleRate, 1);
     if (known) player.ready(decoded.duration);
     player.length.textContent = clock(decoded.duration, 1);
   } catch {

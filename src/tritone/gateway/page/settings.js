@@ -77,6 +77,7 @@ export class Settings {
       punctuate: checked("punctuate"),
       numbers: checked("numbers"),
       speakers: checked("speakers"),
+      channels: checked("channels"),
       profanity: value("profanity"),
       clean: checked("clean"),
     };

@@ -1,6 +1,8 @@
 // The transcript on the page: final segments with their words, the text under way, and the word that is played.
 
 const PAUSE_S = 1; // between words, that begins a new row
+const SLACK_S = 0.05; // by which words of one voice may overlap
+const UNSPACED = /^[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]/u; // scripts without spaces
 const SURE = [[0.9, "high"], [0.6, "some"], [0, "low"]];
 const SAID = { some: "less sure", low: "doubtful" };
 
@@ -14,6 +16,23 @@ function made(name, properties = {}, ...children) {
   const element = Object.assign(document.createElement(name), properties);
   element.append(...children);
   return element;
+}
+
+const differ = (one, other) => (one.speaker ?? "") !== (other.speaker ?? "");
+const overlap = (one, other) => Math.min(one.end_s, other.end_s) - Math.max(one.start_s, other.start_s) > SLACK_S;
+
+// Whether somebody else's word stands alone between a row and the speaker's next word.
+const interrupted = (row, word) =>
+  row.between.some((other) => other.start_s >= row.end_s - SLACK_S && other.end_s <= word.start_s + SLACK_S);
+
+function sayWhoTalksAtOnce(rows) {
+  for (const row of rows) {
+    const others = rows.filter((other) => other !== row && differ(row, other) && overlap(row, other));
+    if (!others.length) continue;
+    const names = [...new Set(others.map((other) => other.speaker))].join(", ");
+    row.item.dataset.overlap = "";
+    row.side.append(made("span", { className: "overlap", textContent: `while ${names} speaks` }));
+  }
 }
 
 export class TranscriptView {
@@ -45,7 +64,8 @@ export class TranscriptView {
     this.nothing.hidden = Boolean(text || this.parts.length);
   }
 
-  // A final part: one row, or several where the speaker changes or somebody pauses.
+  // A final part: one row, or several where the speaker changes or somebody pauses. Rows of speakers who talk at once
+  // overlap, and say so.
   add(part) {
     const words = part.words?.length
       ? part.words
@@ -53,18 +73,33 @@ export class TranscriptView {
     this.partial("");
     if (!part.text && !words.length) return;
     this.parts.push(part);
+    const atOnce = words.some((word, index) => index && differ(words[index - 1], word) && overlap(words[index - 1], word));
     let cursor = 0;
     let row = null;
+    const rows = [];
+    const latest = new Map(); // the last row of each speaker
     for (const word of words) {
-      if (row === null || (word.speaker ?? "") !== row.speaker || word.start_s > row.end_s + PAUSE_S) row = this.row(word);
-      row.end_s = word.end_s;
-      const found = part.text.indexOf(word.text, cursor);
-      const between = found < 0 ? " " : part.text.slice(cursor, found);
-      if (found >= 0) cursor = found + word.text.length;
+      const own = latest.get(word.speaker ?? "");
+      const goesOn = own && word.start_s <= own.end_s + PAUSE_S && (own === row || !interrupted(own, word));
+      row = goesOn ? own : this.row(word);
+      if (!goesOn) rows.push(row);
+      latest.set(row.speaker, row);
+      for (const other of latest.values()) if (other !== row) other.between.push(word);
+      row.between = [];
+      row.end_s = Math.max(row.end_s, word.end_s);
+      let between = UNSPACED.test(word.text) ? "" : " ";
+      if (!atOnce) {
+        const found = part.text.indexOf(word.text, cursor);
+        if (found >= 0) {
+          between = part.text.slice(cursor, found);
+          cursor = found + word.text.length;
+        }
+      }
       row.words.append(row.words.childElementCount ? between : between.trimStart(), this.word(word));
     }
     if (row === null) this.row({ start_s: 0 }).words.append(part.text);
-    else row.words.append(part.text.slice(cursor));
+    else if (!atOnce) row.words.append(part.text.slice(cursor));
+    if (atOnce) sayWhoTalksAtOnce(rows);
     this.nothing.hidden = true;
     this.announcer.append(made("span", {}, `${part.text} `));
     while (this.announcer.childElementCount > 5) this.announcer.firstChild.remove();
@@ -82,8 +117,9 @@ export class TranscriptView {
       name.dataset.voice = this.voices.indexOf(speaker) % 4;
       side.prepend(name);
     }
-    this.list.append(made("li", {}, side, words));
-    return { speaker, words, end_s: start_s };
+    const item = made("li", {}, side, words);
+    this.list.append(item);
+    return { speaker, words, item, side, start_s, end_s: start_s, between: [] };
   }
 
   word(word) {

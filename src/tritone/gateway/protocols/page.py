@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -113,6 +114,11 @@ def _searches(model: ModelInfo) -> list[str] | None:
 async def _transcribe(gateway: "Gateway", request: Request) -> Response:
     caller = await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
     ask = read_start(read_json(request.query_params.get("options", "{}")), {}).ask
+    channels = request.query_params.get("channels", "mixed")
+    if channels not in ("mixed", "each"):
+        raise InputError(f"channels is mixed or each, got {channels[:80]!r}")
+    if channels == "each":  # is a speaker, whoever else is asked for
+        ask = replace(ask, each_channel=True, speakers=None)
     with ExitStack() as held:
         path = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tritone-page-"))) / "recording"
         with path.open("wb") as file:

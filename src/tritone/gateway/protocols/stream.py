@@ -62,6 +62,8 @@ class Start(_Options):
     sample_rate: int = DEFAULT_RATE
     words: bool = False
     partials: bool = True
+    language: str = ""
+    allowed_languages: list[str] = []
     search: dict[str, str | int | Number | bool | dict[str, Number]] = {}
     texts: dict[str, str | bool] = {}
     vad: Vad | bool = False
@@ -75,13 +77,18 @@ class Start(_Options):
         speakers = Speakers() if self.speakers is True else self.speakers or None
         return Ask(
             model=self.model,
-            search=self.search,
+            search={**self._languages, **self.search},
             details=self.words,
             texts=TextOptions().changed(self.texts),
             vad=VadOptions(**vad.model_dump()) if vad else None,
             speakers=SpeakerOptions(**speakers.model_dump()) if speakers else None,
             final_model=self.final_model,
         )
+
+    @property
+    def _languages(self) -> dict[str, str]:
+        given = {"language": self.language, "allowed_languages": ",".join(self.allowed_languages)}
+        return {name: value for name, value in given.items() if value}
 
 
 def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:

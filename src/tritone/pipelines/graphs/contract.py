@@ -13,7 +13,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.kind import kind_of
 from tritone.runtime.graph import Graph, TensorSpec
 
-BLOCK = ("waveform", "num_samples", "language")
+BLOCK = ("waveform", "num_samples", "language", "use_itn")
 """The inputs of an encoder of whole utterances."""
 
 

@@ -193,14 +193,14 @@ class GraphRunner:
         waveforms: Sequence[Samples],
         outputs_for: Callable[[Sequence[int]], Sequence[str]],
         take: Callable[[Sequence[int], Outputs], object],
-        languages: Sequence[str] = (),
+        asked: Sequence[Mapping[str, int]] = (),
     ) -> dict[int, AudioError]:
         """Run the graph on waveforms of any lengths, each at least as long as it takes.
 
         Args:
             outputs_for: which outputs are wanted for waveforms, by their indices.
             take: uses the outputs for waveforms, by their indices; called from several threads at once.
-            languages: of the waveforms, for a graph that takes them; "" is the usual one.
+            asked: of each waveform what the graph takes beside it, see `Encoder.asked`; by default what is usual.
 
         Returns:
             The errors of waveforms, by their indices, whose samples are not finite or far beyond [-1, 1]. In their
@@ -209,10 +209,8 @@ class GraphRunner:
         errors: dict[int, AudioError] = {}
 
         def fill(batch: Batch) -> Filled:
-            given_languages = [languages[index] for index in batch.indices] if languages else ()
-            filled = self.filled(
-                [waveforms[index] for index in batch.indices], batch.num_samples, batch.rows, given_languages
-            )
+            given = [asked[index] for index in batch.indices] if asked else ()
+            filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows, given)
             if not filled.unfit:
                 return filled
             for row in filled.unfit:
@@ -277,16 +275,18 @@ class GraphRunner:
     def _check_level(self, waveform: Samples) -> None:
         check_level(waveform, sample_rate=self.bundle.manifest.sample_rate)
 
-    def filled(self, waveforms: Sequence[Samples], padded: int, rows: int = 0, languages: Sequence[str] = ()) -> Filled:
+    def filled(
+        self, waveforms: Sequence[Samples], padded: int, rows: int = 0, asked: Sequence[Mapping[str, int]] = ()
+    ) -> Filled:
         """The inputs of a call for some waveforms, padded to so many samples, and to `rows` if that is not 0.
 
-        `languages`: as of `run_waveforms`.
+        `asked`: as of `run_waveforms`.
         """
         inputs, unfit = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens, rows=rows)
-        if (encoder := self.bundle.manifest.encoder).languages:
-            ids = np.full(len(inputs["waveform"]), encoder.languages[encoder.language], np.int64)
-            ids[: len(languages)] = [encoder.languages[each or encoder.language] for each in languages]
-            inputs["language"] = ids
+        for name, usual in self.bundle.manifest.encoder.asked().items():
+            numbers = np.full(len(inputs["waveform"]), usual, np.int64)
+            numbers[: len(asked)] = [each[name] for each in asked]
+            inputs[name] = numbers
         audio = sum(map(len, waveforms))
         return Filled(inputs, audio, inputs["waveform"].size - audio, unfit)
 

@@ -209,6 +209,8 @@ class Searching(ABC):
         if options.language and options.language not in languages:
             known = f"knows {', '.join(languages)}" if languages else "is not told the language"
             raise InputError(f"language is {options.language!r}, and this model {known}; leave it out, or send another")
+        if options.use_itn and self._bundle.manifest.encoder.text_forms is None:
+            raise InputError("this model writes in one form alone, so it cannot take use_itn; leave it out")
         if options.word_bonus and self._lm is None and options.mode != "greedy":
             raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:

@@ -8,12 +8,15 @@ where that frame ends; where the next token starts at once, that is the better p
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Encoder
 from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow, ids_of
 from tritone.search.options import SearchOptions
@@ -22,6 +25,8 @@ from tritone.transcript import Alternative, Span, Transcript
 # How long a word may still sound when its last token has been found. At the ends of the ten shipped clips, words of the
 # demo transducer, a token each, last 0.15 to 0.47 s from the token's start, letters of the demo CTC model up to 0.27 s.
 MAX_LINGER_S = 0.4
+LANGUAGE = re.compile("[a-z]{2,3}")  # a code; a model may also find that there is no speech
+AUTO = "auto"  # in place of a language, of a model that finds it out itself
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,7 @@ def transcript(
     write: Callable[[Hypothesis], Reading],
     options: SearchOptions,
     audio_s: float,
+    language: str = "",
 ) -> Transcript:
     """The final transcript of an utterance.
 
@@ -201,6 +207,7 @@ def transcript(
         write: makes a reading of one of them.
         options: what was asked for.
         audio_s: where its audio ends, in seconds.
+        language: as of `given_language`.
     """
     shown: dict[str, Alternative] = {}
     for hypothesis in hypotheses:
@@ -212,12 +219,36 @@ def transcript(
             break
     best, *_ = alternatives = tuple(shown.values())
     shown_alternatives = alternatives if options.nbest > 1 and options.mode != "greedy" else ()
-    return Transcript(best.text, best.tokens, best.words, best.confidence, audio_s, alternatives=shown_alternatives)
+    return Transcript(
+        best.text,
+        best.tokens,
+        best.words,
+        best.confidence,
+        audio_s,
+        alternatives=shown_alternatives,
+        language=language,
+    )
 
 
-def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read."""
+def given_language(encoder: Encoder, options: SearchOptions) -> str:
+    """The language that a model was given, "" if it takes none or finds it itself."""
+    language = options.language or encoder.language
+    return "" if language == AUTO else language
+
+
+def utterance(
+    bundle: Bundle,
+    hypotheses: Sequence[Hypothesis],
+    num_samples: int,
+    options: SearchOptions,
+    tags: Sequence[int] = (),
+) -> Transcript:
+    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read.
+
+    `tags`: the tokens that say what `Encoder.tags` names; empty where there are none.
+    """
     seconds = num_samples / bundle.manifest.sample_rate
+    language = given_language(bundle.manifest.encoder, options)
 
     def details() -> Transcript:
         def write(each: Hypothesis) -> Reading:
@@ -225,7 +256,15 @@ def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int
 
         return transcript(hypotheses, write, options, seconds)
 
-    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, audio_s=seconds)
+    known: dict[str, Any] = {"audio_s": seconds, "language": language}
+    if tags:
+        marks = (
+            (name, bundle.vocabulary.mark(id)) for name, id in zip(bundle.manifest.encoder.tags, tags, strict=True)
+        )
+        known["tags"] = tuple((name, mark) for name, mark in marks if mark)
+        found = dict(known["tags"]).get("language", "")
+        known["language"] = found if LANGUAGE.fullmatch(found) else ""
+    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, **known)
 
 
 def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:

@@ -23,7 +23,7 @@ from tritone.pipelines.whisper.windows import FRAMES_PER_STEP, cut
 from tritone.pipelines.whisper.words import words_of
 from tritone.search.whisper.decoding import Job, Written
 from tritone.search.whisper.rules import Rules
-from tritone.transcript import Segment, Span, Transcript
+from tritone.transcript import Segment, Span, Transcript, main_language, shares
 
 KEEP_CONTEXT_BELOW = 0.5  # text of a window that was sampled at a higher temperature is no context for the next one
 
@@ -51,7 +51,18 @@ class Encode:
 
 @dataclass(frozen=True)
 class Detect:
-    """Which language the window is in; answered by its code."""
+    """Which of some languages the window is in, all of the model's if there are none; answered by a `Detected`."""
+
+    languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Detected:
+    """The likeliest of the languages, its probability among them, and the probability of silence."""
+
+    language: str
+    probability: float
+    no_speech_prob: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,7 @@ class Recording:
     tokens: list[int] = field(default_factory=list)
     context: int = 0
     log_probs: list[tuple[float, int]] = field(default_factory=list)
+    detected: list[Detected] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     words: list[Span] = field(default_factory=list)
 
@@ -132,7 +144,7 @@ class Transcribing:
     ) -> None:
         """Take its features (frames, bins), how to transcribe it, the tokens of its prompt, and its length."""
         self.model, self.special = model, model.special
-        language = options.language or ("" if model.special.languages else ENGLISH)
+        language = known_language(model.special, options)
         self._recording = Recording(features, options, prompt, language, tokens=list(prompt))
         self._audio_s = audio_s
 
@@ -142,8 +154,10 @@ class Transcribing:
         while recording.seek < len(recording.features):
             window = recording.features[recording.seek : recording.seek + size]
             yield Encode(window)
-            if not recording.language:
-                recording.language = yield Detect()
+            if not recording.language or recording.options.multilingual:
+                found: Detected = yield Detect(recording.options.allowed_languages)
+                recording.detected.append(found)
+                recording.language = found.language
             text = yield from self._decoded()
             yield from self._take(text, len(window))
         return self._transcript()
@@ -190,6 +204,7 @@ class Transcribing:
                     compression_ratio=text.compression_ratio,
                     temperature=text.temperature,
                     tokens=piece.tokens,
+                    language=recording.language,
                 )
             )
         if self._has_words:
@@ -276,15 +291,30 @@ class Transcribing:
             confidence=math.exp(sum(log_prob for log_prob, _ in recording.log_probs) / count) if count else 1.0,
             audio_s=self._audio_s,
             segments=tuple(recording.segments),
-            language=recording.language,
+            language=main_language(recording.segments) or recording.language,
+            languages=shares(
+                ((each.language, each.probability) for each in recording.detected), len(recording.detected)
+            ),
         )
+
+
+def known_language(special: Whisper, options: DecodingOptions) -> str:
+    """The language that needs no detection: the one that is given, or the only one there may be; else empty."""
+    if not special.languages:
+        return ENGLISH
+    only = options.allowed_languages if len(options.allowed_languages) == 1 else ("",)
+    return options.language or only[0]
 
 
 def start_tokens(special: Whisper, language: str, options: DecodingOptions) -> list[int]:
     """The tokens that say what is to be written: the language and the task, where the model has them."""
     if not special.languages:
         return [special.sot]
-    return [special.sot, special.languages[language], special.tasks[options.task]]
+    return [
+        special.sot,
+        special.languages[language],
+        special.tasks["translate" if options.task == "translate" else "transcribe"],
+    ]
 
 
 def compression_ratio(text: str) -> float:

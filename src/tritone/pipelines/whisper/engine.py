@@ -10,6 +10,7 @@ has ended stands still meanwhile. What a text is does not depend on the rows bes
 
 import atexit
 import logging
+import math
 import threading
 import time
 import weakref
@@ -28,7 +29,7 @@ from tritone.bundle.manifest import EncoderDecoder, Whisper
 from tritone.errors import InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import as_value
-from tritone.pipelines.whisper.course import Align, Course, Detect, Encode, Write
+from tritone.pipelines.whisper.course import Align, Course, Detect, Detected, Encode, Write
 from tritone.pipelines.whisper.reading import (
     PLAIN_OUTPUTS,
     Done,
@@ -54,6 +55,7 @@ READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
 UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
 LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
+KEPT_RULES = 16  # for languages that were asked for, of a vocabulary each
 STUCK_S = 120.0  # of a step, after which those who wait get an error
 END_S = 10.0  # most time that the end of the process waits for a step
 # A call of the encoder for one window takes a GPU a fifth more time than for one of four, so while texts are written a
@@ -116,14 +118,8 @@ class Engine:
         self._first_calls: deque[Callable[[], object]] = deque()
         self._device, self._special, self._work, self._frame_shift = device, special, work, frame_shift
         self._codes = {id: code for code, id in special.languages.items()}
-        known = set(self._codes)
-        self._rules_of_languages = Rules(
-            eot=special.eot,
-            no_timestamps=special.no_timestamps,
-            timestamp_begin=special.timestamp_begin,
-            suppress=tuple(id for id in range(vocab) if id not in known),
-            timestamps=False,
-        )
+        self._vocab = vocab
+        self._rules_of_languages: dict[tuple[str, ...], Rules] = {}
         self.most_under_way = UNDER_WAY * device.windows
         self._lock = threading.Lock()
         self._arrived: deque[RecordingUnderWay] = deque()
@@ -292,9 +288,30 @@ class Engine:
                 self._texts.append(recording.text)
             else:
                 assert isinstance(ask, Detect)
-                job = Job(prompt=[self._special.sot], sot=0, rules=self._rules_of_languages, max_tokens=1)
-                recording.text = TextUnderWay(recording, job, lambda written: self._codes[written.tokens[0]])
+                rules = self._only(ask.languages)
+                job = Job(
+                    prompt=[self._special.sot], sot=0, rules=rules, max_tokens=1, no_speech=self._special.no_speech
+                )
+                recording.text = TextUnderWay(recording, job, self._detected)
                 self._texts.append(recording.text)
+
+    def _only(self, languages: tuple[str, ...]) -> Rules:
+        """Rules that let some languages be written, all if there are none, and nothing else."""
+        if languages not in self._rules_of_languages:
+            if len(self._rules_of_languages) >= KEPT_RULES:
+                self._rules_of_languages.clear()
+            known = {self._special.languages[code] for code in languages or self._special.languages}
+            self._rules_of_languages[languages] = Rules(
+                eot=self._special.eot,
+                no_timestamps=self._special.no_timestamps,
+                timestamp_begin=self._special.timestamp_begin,
+                suppress=tuple(id for id in range(self._vocab) if id not in known),
+                timestamps=False,
+            )
+        return self._rules_of_languages[languages]
+
+    def _detected(self, written: Written) -> Detected:
+        return Detected(self._codes[written.tokens[0]], math.exp(written.log_prob), written.no_speech_prob)
 
     def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
         self._recordings.pop(recording, None)

@@ -12,6 +12,7 @@ from tritone.pipelines.whisper.course import (
     Aligned,
     Ask,
     Detect,
+    Detected,
     Encode,
     Model,
     Text,
@@ -66,7 +67,8 @@ class Look:
         yield Encode(self.features)
         language = self.language
         if not language:
-            language = yield Detect()
+            detected: Detected = yield Detect(self.options.allowed_languages)
+            language = detected.language
         text = yield from self._written(language)
         if not self.final and is_silent(text, self.options):
             return Hypothesis((), language)

@@ -17,7 +17,7 @@ from tritone.errors import InputError
 from tritone.options.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
 Policy = Literal["alignatt", "agreement"]  # see `settling.py`
-Task = Literal["transcribe", "translate"]
+Task = Literal["transcribe", "translate", "identify"]
 WordTimes = bool | Literal["auto"]
 Fallback = Literal["likeliest", "last"]
 MAX_BEAM = 16  # of a request: the work grows with it, and other requests wait for it
@@ -25,6 +25,8 @@ MAX_TEMPERATURES = 8
 MAX_TEMPERATURE = 2.0
 MAX_PROMPT = 10_000  # characters; a model reads some 220 tokens of them
 MAX_SUPPRESSED = 1000
+MAX_CODE = 8  # characters of a language's code
+MAX_LANGUAGES = 200
 ENGLISH = "en"
 FALLBACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -48,6 +50,16 @@ def _read_text(most: int, value: Any) -> str:
     return value
 
 
+def _read_codes(value: Any) -> tuple[str, ...]:
+    parts = value.split(",", MAX_LANGUAGES) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"expected codes of languages like de,fr, got {str(value)[:80]!r}")
+    codes = tuple(dict.fromkeys(code for part in parts if (code := part.strip())))
+    if wrong := [code for code in codes if len(code) > MAX_CODE]:
+        raise ValueError(f"expected codes of languages like de,fr, got {wrong[0][:80]!r}")
+    return codes
+
+
 def _read_ids(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -66,10 +78,23 @@ class DecodingOptions:
     language: str = option(
         "",
         "Code of the language, such as de; detected in the first window if not given.",
-        read=partial(_read_text, 8),
+        read=partial(_read_text, MAX_CODE),
         values="a code such as `de`, or empty",
     )
-    task: Task = option("transcribe", "Whisper: transcribe, or translate into English.")
+    allowed_languages: tuple[str, ...] = option(
+        (),
+        "Whisper: codes of the languages that may be detected, like de,fr; all of the model's if not given.",
+        metavar="CODES",
+        read=_read_codes,
+        values="codes with commas between, or empty",
+    )
+    multilingual: bool = option(
+        False, "Whisper: detect the language of each window, or segment of a stream, not of the first one alone."
+    )
+    task: Task = option(
+        "transcribe",
+        "Whisper: transcribe, translate into English, or identify: find the language and write no text.",
+    )
     target_language: str = option(
         "",
         "Canary: code of the language of the text, if it is not that of the audio.",
@@ -184,8 +209,20 @@ class DecodingOptions:
         for name in ("compression_ratio_threshold", "log_prob_threshold", "no_speech_threshold"):
             if (value := getattr(self, name)) is not None and not math.isfinite(value):
                 raise InputError(f"{name} must be a finite number or none, got {value}")
-        if self.task not in ("transcribe", "translate"):
-            raise InputError(f"task must be transcribe or translate, got {self.task!r}")
+        if self.task not in get_args(Task):
+            raise InputError(f"task must be {', '.join(get_args(Task))}, got {self.task!r}")
+        if len(self.allowed_languages) > MAX_LANGUAGES:
+            raise InputError(
+                f"allowed_languages has {len(self.allowed_languages)} codes, at most {MAX_LANGUAGES} are read"
+            )
+        if self.language and self.allowed_languages and self.language not in self.allowed_languages:
+            raise InputError(
+                f"language is {self.language!r}, and allowed_languages {', '.join(self.allowed_languages)}; leave one "
+                "of them out"
+            )
+        if self.language and (self.multilingual or self.task == "identify"):
+            what = "multilingual" if self.multilingual else "task identify"
+            raise InputError(f"language is {self.language!r}, and {what} has it detected; leave one of them out")
         if self.policy not in get_args(Policy):
             raise InputError(f"policy must be {' or '.join(get_args(Policy))}, got {self.policy!r}")
         if self.suppress is not None and len(self.suppress) > MAX_SUPPRESSED:
@@ -194,10 +231,17 @@ class DecodingOptions:
     def changed(self, parameters: Mapping[str, Any]) -> "DecodingOptions":
         """These options with some of them replaced, as a request's parameters ask for; numbers may be text.
 
+        Who has the language detected needs not leave out the one that was usual, nor the other way round.
+
         Raises:
             InputError: a name is unknown, or a value unfit; says which and what would do.
         """
-        return replace(self, **parse_parameters(described(DecodingOptions), parameters))
+        asked = parse_parameters(described(DecodingOptions), parameters)
+        if asked.get("allowed_languages") or asked.get("multilingual") or asked.get("task") == "identify":
+            asked.setdefault("language", "")
+        if asked.get("language"):
+            asked.setdefault("multilingual", False)
+        return replace(self, **asked)
 
 
 def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, num_tokens: int) -> DecodingOptions:
@@ -214,13 +258,17 @@ def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, n
         if getattr(options, name) != getattr(DecodingOptions, name):
             raise InputError(f"a Whisper model has no choice of {name}; leave it out")
     languages = special.languages
-    if languages and options.language and options.language not in languages:
-        raise InputError(
-            f"language is {options.language!r}; this model knows {', '.join(languages)}, or leave it out to have it "
-            "detected"
-        )
-    if not languages and (options.language not in ("", ENGLISH) or options.task != "transcribe"):
-        raise InputError("this model transcribes English alone; leave out language and task")
+    asked = {"language": [options.language] if options.language else [], "allowed_languages": options.allowed_languages}
+    for name, codes in asked.items():
+        if languages and (unknown := [code for code in codes if code not in languages]):
+            raise InputError(
+                f"{name} is {', '.join(unknown)!r}; this model knows {', '.join(languages)}, or leave it out to have "
+                "it detected"
+            )
+        if not languages and {*codes} - {ENGLISH}:
+            raise InputError(f"this model transcribes English alone; leave out {name}")
+    if not languages and (options.task != "transcribe" or options.multilingual):
+        raise InputError("this model transcribes English alone; leave out task and multilingual")
     if options.word_times is True and not special.alignment_heads:
         raise InputError(
             "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
@@ -246,6 +294,8 @@ def _check_encoder_decoder(options: DecodingOptions, special: EncoderDecoder) ->
         unfit = [name for name in unfit if name != "temperature"]
     if unfit:
         raise InputError(f"{', '.join(unfit)} is for Whisper models; this one takes the likeliest tokens, or a beam's")
+    if options.task == "identify":
+        raise InputError("this model does not detect languages; task identify is for Whisper models")
     if options.task == "translate" and options.target_language not in ("", ENGLISH):
         raise InputError(f"task translate is into English, target_language is {options.target_language!r}; give one")
     for name, code in (("language", options.language), ("target_language", target_language(options, special))):

@@ -25,6 +25,7 @@ from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt, prepared, values, with_options
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
+from tritone.pipelines.whisper.identify import identifying
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
 from tritone.pipelines.whisper.stream import LiveStream
@@ -215,6 +216,8 @@ class WhisperPipeline:
     def live(self, options: DecodingOptions | None = None) -> LiveStream:
         """A live stream without audio yet; raises `InputError` where its options ask for what the model has not."""
         options = self.options if options is None else self.check_options(options)
+        if options.task == "identify":
+            raise InputError("task identify is for whole recordings; transcripts of streams name the language anyway")
         return LiveStream(self.model, self._features_of, options, self._encoded(options.prompt))
 
     def answer(self, courses: Iterable[Course]) -> list[Any]:
@@ -222,5 +225,7 @@ class WhisperPipeline:
         return self._answers.run(courses)
 
     def _made(self, waveform: Samples, options: DecodingOptions, prompt: list[int]) -> Course:
-        features = self._features_of(waveform)
-        return Transcribing(self.model, features, options, prompt, len(waveform) / self.sample_rate).course()
+        features, audio_s = self._features_of(waveform), len(waveform) / self.sample_rate
+        if options.task == "identify":
+            return identifying(self.model, features, options, audio_s)
+        return Transcribing(self.model, features, options, prompt, audio_s).course()

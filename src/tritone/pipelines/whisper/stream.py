@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tritone.audio.waveform import Samples, Waveform, widened
-from tritone.pipelines.whisper.course import Model
+from tritone.pipelines.whisper.course import Model, known_language
 from tritone.pipelines.whisper.gate import LevelGate
 from tritone.pipelines.whisper.hypothesis import Hypothesis, Look
-from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
+from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.settling import POLICIES, LiveWord
 from tritone.pipelines.whisper.words import SENTENCE_ENDS, UNSPACED
 from tritone.transcript import Span, Transcript, joined
@@ -56,7 +56,7 @@ class LiveStream:
         self._partial = min(self._whole(options.partial_s), self._whole(self._longest / 3 / self._rate))
         self._catch_up = max(self._partial, min(self._whole(CATCH_UP_S), self._whole(self._longest / 3 / self._rate)))
         self._pause = self._whole(options.pause_s)
-        self._language = options.language or ("" if model.special.languages else ENGLISH)
+        self._language = known_language(model.special, options)
         self._before = list(prompt)
         self._parts: list[Waveform] = []  # the audio from the window's begin on
         self._rest: Samples = np.zeros(0, np.float32)  # of the frame that is not whole yet
@@ -212,6 +212,8 @@ class LiveStream:
         if self.options.previous_text:
             earlier = [*self._before, *(token for word in words for token in word.tokens)]
             self._before = earlier[-self._model.special.text_context // 2 :]
+        if self.options.multilingual:
+            self._language = ""
 
     def _forget(self, begin: int) -> None:
         """Have the window begin there."""

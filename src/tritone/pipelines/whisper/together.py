@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.whisper.course import Align, Aligned, Ask, Course, Detect, Encode, Write
+from tritone.pipelines.whisper.course import Align, Aligned, Ask, Course, Detect, Detected, Encode, Write
 from tritone.pipelines.whisper.network import Heard, Network
+from tritone.runtime.graph import Array
 from tritone.search.whisper.alignment import token_starts
 from tritone.search.whisper.decoding import decode, log_softmax
 from tritone.transcript import Transcript
@@ -76,12 +77,18 @@ class Together:
         padding = sum(map(self._special.missing, map(len, windows))) * self._frame_shift
         self._work.add([CallWork(audio, padding, encoded - start, end - encoded, end - start)], end - start)
 
-    def _detect(self, asks: Sequence[Detect], heard: Heard, places: Sequence[int]) -> list[str]:
+    def _detect(self, asks: Sequence[Detect], heard: Heard, places: Sequence[int]) -> list[Detected]:
         prompts, first = [[self._special.sot]] * len(asks), [[0]] * len(asks)
-        logits = heard.decoder(places).begin(prompts, first)[:, 0]
-        codes = list(self._special.languages)
-        best = logits[:, list(self._special.languages.values())].argmax(axis=1)
-        return [codes[index] for index in best.tolist()]
+        return [
+            self._likeliest(ask.languages or tuple(self._special.languages), logits)
+            for ask, logits in zip(asks, heard.decoder(places).begin(prompts, first)[:, 0], strict=True)
+        ]
+
+    def _likeliest(self, codes: Sequence[str], logits: Array) -> Detected:
+        log_probs = log_softmax(logits[[self._special.languages[code] for code in codes]])
+        best, silence = int(log_probs.argmax()), self._special.no_speech
+        quiet = 0.0 if silence is None else float(np.exp(log_softmax(logits)[silence]))
+        return Detected(codes[best], float(np.exp(log_probs[best])), quiet)
 
     def _write(self, asks: Sequence[Write], heard: Heard, places: Sequence[int]) -> list[object]:
         return [*decode([each.job for each in asks], lambda some: heard.decoder([places[each] for each in some]))]

@@ -3,8 +3,12 @@
 transcriber = tritone.load("whisper-small", language="de")
 transcriber.transcribe(["a.wav", "b.flac"])           ->  [TranscriptResult, TranscriptResult]
 transcriber.transcribe("a.wav", options={"beam": 5})  ->  TranscriptResult
+transcriber.identify("a.wav").get().languages         ->  (("de", 0.97), ("nl", 0.02))
 with transcriber.stream() as stream: stream.accept(samples); stream.finish()
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 from tritone.pipelines.model import AudioModel
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -23,6 +27,18 @@ class Transcriber(AudioModel[TranscriptResult]):
     longest_s = 7200.0
 
     transcribe, transcribe_iter = AudioModel.run, AudioModel.run_iter
+
+    def identify(self, inputs: Any, *, allowed_languages: Sequence[str] = ()) -> Any:
+        """Find out which languages recordings are in; their texts are empty, `languages` has the probabilities.
+
+        Args:
+            inputs: as of `transcribe`.
+            allowed_languages: codes of those that it may be; all of the model's if there are none.
+
+        Raises as `transcribe`, and `InputError` if the model knows English alone.
+        """
+        asked = {"task": "identify", "language": "", "allowed_languages": tuple(allowed_languages)}
+        return self.transcribe(inputs, options=asked)
 
     @property
     def streaming(self) -> WhisperStreams:

@@ -93,6 +93,7 @@ def _segment(index: int, segment: Segment) -> dict[str, Any]:
         "avg_logprob": round(segment.avg_log_prob, 4),
         "compression_ratio": round(segment.compression_ratio, 4),
         "no_speech_prob": round(segment.no_speech_prob, 4),
+        **({"language": segment.language} if segment.language else {}),
     }
 
 

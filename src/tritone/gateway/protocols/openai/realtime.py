@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tritone.client.models import ModelInfo
 from tritone.errors import InputError, TritoneError
-from tritone.gateway.ask import Ask, Event, VadOptions
+from tritone.gateway.ask import Ask, Event, VadOptions, language_parameters
 from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
@@ -46,8 +47,12 @@ def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
     """The route of sessions."""
 
     async def realtime(websocket: WebSocket) -> None:
-        caller = await admitted(gateway, websocket, "openai-realtime")
         offered = websocket.scope["subprotocols"]
+        for key, endpoint in gateway.realtime.items():
+            if any(each.startswith(key) for each in offered):
+                await endpoint(websocket)
+                return
+        caller = await admitted(gateway, websocket, "openai-realtime")
         is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
         await websocket.accept(PROTOCOL if PROTOCOL in offered else None)
         query = websocket.query_params
@@ -92,6 +97,7 @@ class RealtimeSession:
         self._config = config
         self._decode = config.decoder()
         self._id = new_id("sess")
+        self._model = ModelInfo(name=config.model, kind="streaming")  # until it is known
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
         self._live: Live | None = None
         self._late: asyncio.Task[None] | None = None
@@ -111,7 +117,7 @@ class RealtimeSession:
         try:
             try:
                 self._has_vad = await self._finds_speech()
-                await self._check(self._config)
+                self._model = await self._check(self._config)
             except TritoneError as error:
                 await self._refuse(error)
             await self._send(CREATED[self._dialect], session=self._session())
@@ -139,25 +145,28 @@ class RealtimeSession:
             return False
         return True
 
-    async def _check(self, config: SessionConfig) -> None:
-        """Find out what the configuration asks for and is not there, before any audio comes."""
-        self._ask(config)
-        await self._speech.live_model(config.model)
+    async def _check(self, config: SessionConfig) -> ModelInfo:
+        """Find out what the configuration asks for and is not there, before any audio comes; the model for streams."""
+        model = await self._speech.live_model(config.model)
+        self._ask(config, model)
         if config.final_model:
             await self._speech.model(config.final_model, "offline")
+        return model
 
     def _session(self) -> dict[str, Any]:
-        return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad)
+        takes_language = bool(self._model.languages)
+        return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad, takes_language=takes_language)
 
-    def _ask(self, config: SessionConfig) -> Ask:
+    def _ask(self, config: SessionConfig, model: ModelInfo) -> Ask:
         turns, vad = config.turn_detection, None
         if turns is not None and self._has_vad:
             silence_s = turns.silence_duration_ms / 1000
             parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
             vad = VadOptions(parameters=parameters, prefix_s=turns.prefix_padding_ms / 1000)
+        languages = language_parameters(model, config.language, config.allowed_languages)
         return Ask(
             model=config.model,
-            search=hotwords(config.keywords) | dict(config.search),
+            search=languages | hotwords(config.keywords) | dict(config.search),
             texts=config.texts,
             vad=vad,
             final_model=config.final_model,
@@ -219,11 +228,11 @@ class RealtimeSession:
             raise FieldError("session", "is missing")
         config = self._config.updated(event["session"], dialect)
         try:
-            await self._check(config)
+            model = await self._check(config)
         except TritoneError as error:  # what was before stays, and goes on
             await self._send_error(error, event)
             return
-        self._dialect = dialect
+        self._dialect, self._model = dialect, model
         if config != self._config:
             # What was said so far belongs to the old configuration.
             await self._finish_live()
@@ -260,7 +269,9 @@ class RealtimeSession:
     async def _opened(self) -> Live:
         if self._live is None:
             try:
-                self._live = await self._speech.open(self._ask(self._config), self._config.rate, self._caller)
+                self._live = await self._speech.open(
+                    self._ask(self._config, self._model), self._config.rate, self._caller
+                )
             except TritoneError as error:
                 await self._refuse(error)
             self._base_s = self._received_s

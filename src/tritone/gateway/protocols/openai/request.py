@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.client.models import ModelInfo
-from tritone.gateway.ask import Ask, SpeakerOptions
+from tritone.errors import InputError
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, language_parameters
 from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
@@ -20,9 +21,9 @@ FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_js
 STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
 MAX_TEXT = 10_000  # characters of a field
 NOTICE = "x-tritone-ignored"
-KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
 
 LISTS = (
+    "allowed_languages",
     "timestamp_granularities",
     "include",
     "keywords",
@@ -31,17 +32,28 @@ LISTS = (
     "known_speaker_references",
 )
 OBJECTS = ("chunking_strategy", "search", "speakers", "texts")
-TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "vad_filter")
+TEXTS = (
+    "model",
+    "language",
+    "prompt",
+    "response_format",
+    "temperature",
+    "stream",
+    "chunking_strategy",
+    "vad_filter",
+    "channels",
+)
 SWITCH = ("true", "false", "True", "False", "1", "0")
 OF_VAD = {"threshold": 1.0, "prefix_padding_ms": 1e9, "silence_duration_ms": 1e9}  # of `server_vad`, and the most
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptionRequest:
-    """A request. `search`, parameters of the wire contract, `texts` and `num_speakers` are extensions of ours."""
+    """A request. `search`, parameters of the wire contract, `texts`, `num_speakers` and `each_channel` are ours."""
 
     model: str = ""
     language: str = ""
+    allowed_languages: tuple[str, ...] = ()
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     temperature: float | None = None
@@ -51,6 +63,7 @@ class TranscriptionRequest:
     segments: bool = False
     logprobs: bool = False
     num_speakers: int = 0  # 0: as many as there are
+    each_channel: bool = False  # is a speaker of its own
     search: Mapping[str, str] = field(default_factory=dict)
     texts: TextOptions = field(default_factory=TextOptions)
     ignored: Mapping[str, str] = field(default_factory=dict)  # fields, and why
@@ -86,14 +99,18 @@ class TranscriptionRequest:
         if kind == "server_vad":
             ignored["chunking_strategy"] = "recordings are cut at pauses by the gateway's own rules"
         languages = form.lists.get("languages", [])
-        if len(languages) > 1:
-            raise FieldError("languages", "has several; give one language, or none to have it detected")
+        allowed = [code for each in form.lists.get("allowed_languages", []) for code in each.split(",")]
+        allowed += languages if len(languages) > 1 else []
         speakers = form.objects.get("speakers", {})
         if set(speakers) - {"num_speakers"} or (speakers and response_format != "diarized_json"):
             raise FieldError("speakers", "has num_speakers alone, and goes with response_format diarized_json")
+        each_channel = form.one_of("channels", ("mixed", "each"), "mixed") == "each"
+        if each_channel and (speakers or logprobs):
+            raise FieldError("channels", "each makes every channel a speaker; leave speakers and logprobs out")
         return cls(
             model=form.texts.get("model", ""),
-            language=form.texts.get("language") or (languages or [""])[0],
+            language=form.texts.get("language") or (languages[0] if len(languages) == 1 else ""),
+            allowed_languages=tuple(each.strip() for each in allowed if each.strip()),
             prompt=form.texts.get("prompt", ""),
             keywords=tuple(form.lists.get("keywords", ())),
             temperature=_number("temperature", form.texts.get("temperature", ""), 1.0),
@@ -104,6 +121,7 @@ class TranscriptionRequest:
             segments="segment" in granularities or not granularities,
             logprobs=logprobs,
             num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
+            each_channel=each_channel,
             search=form.objects.get("search", {}),
             texts=TextOptions().changed(form.objects.get("texts", {})),
         )
@@ -114,14 +132,17 @@ class TranscriptionRequest:
         Raises:
             FieldError: the model has no meaning for a field.
         """
-        search: dict[str, Any] = {}
+        try:
+            search: dict[str, Any] = {**language_parameters(info, self.language, self.allowed_languages)}
+        except InputError as error:
+            raise FieldError("allowed_languages", str(error)) from error
         if info.has_prompt:
             prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
-            given = {"language": self.language, "prompt": prompt, "temperature": self.temperature}
+            given = {"prompt": prompt, "temperature": self.temperature}
             search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
             if self.words:
                 search["word_times"] = True
-            elif self.response_format in ("srt", "vtt"):
+            elif self.response_format in ("srt", "vtt") or self.each_channel:
                 search["word_times"] = "auto"  # captions end where words do
             if translate:
                 search["task"] = "translate"
@@ -135,8 +156,9 @@ class TranscriptionRequest:
             texts=self.texts,
             details=self.response_format != "text",  # which have the length of the audio, too
             speakers=SpeakerOptions(num_speakers=self.num_speakers)
-            if self.response_format == "diarized_json"
+            if self.response_format == "diarized_json" and not self.each_channel
             else None,
+            each_channel=self.each_channel,
         )
 
     def notices(self, info: ModelInfo) -> dict[str, str]:
@@ -147,7 +169,7 @@ class TranscriptionRequest:
                 ignored["prompt"] = "the model takes none, keywords[] favours words"
             if self.temperature:
                 ignored["temperature"] = "the model samples nothing"
-            if self.language:
+            if self.language and not info.languages:
                 ignored["language"] = "the model writes its own"
         return {NOTICE: "; ".join(f"{name}: {why}" for name, why in ignored.items())} if ignored else {}
 

@@ -57,6 +57,7 @@ class SessionConfig:
     final_model: str = ""  # of the second pass; none if empty
     final_search: Mapping[str, Any] = field(default_factory=dict)
     language: str = ""
+    allowed_languages: tuple[str, ...] = ()
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     delay: Delay = "low"
@@ -105,7 +106,12 @@ class SessionConfig:
         return replace(self, ignored=self.ignored | {name} if given else self.ignored - {name})
 
     def _transcribing(self, asked: "_Transcription") -> "SessionConfig":
-        language = asked.language if asked.language is not None else (asked.languages or [self.language])[0]
+        language = self.language if asked.language is None else asked.language
+        allowed: tuple[str, ...] = self.allowed_languages
+        if asked.languages:
+            language, allowed = (asked.languages[0], ()) if len(asked.languages) == 1 else ("", tuple(asked.languages))
+        if asked.allowed_languages is not None:
+            allowed = tuple(asked.allowed_languages)
         prompt = self.prompt if asked.prompt is None else asked.prompt
         changed = self._with_ignored("prompt", prompt)._with_ignored("language", language)
         # A text that is null stays as it was; a list or an object that is null is empty.
@@ -116,7 +122,7 @@ class SessionConfig:
             new["texts"] = TextOptions().changed(asked.texts or {})
         if "keywords" in asked.model_fields_set:
             new["keywords"] = tuple(asked.keywords or ())
-        return replace(changed, language=language, prompt=prompt, **new)
+        return replace(changed, language=language, allowed_languages=allowed, prompt=prompt, **new)
 
     def _turning(self, asked: "_Turns | None") -> "SessionConfig":
         if asked is None:
@@ -128,16 +134,19 @@ class SessionConfig:
         turns = replace(self.turn_detection or TurnDetection(), **sizes)
         return replace(changed, turn_detection=turns)
 
-    def to_dict(self, dialect: Dialect, session_id: str, *, has_vad: bool) -> dict[str, Any]:
+    def to_dict(
+        self, dialect: Dialect, session_id: str, *, has_vad: bool, takes_language: bool = False
+    ) -> dict[str, Any]:
         """The session as `session.updated` and `transcription_session.updated` report it.
 
         Args:
             has_vad: whether the values of turn detection are used; without, they are null.
+            takes_language: whether the model is told the language.
         """
-        # The models for streams know one language and take no prompt; clients read these two as texts.
+        # No model for streams takes a prompt; clients read these two as texts.
         transcription: dict[str, Any] = {"model": self.model or None, "language": self.language, "prompt": ""}
         turns = self.turn_detection
-        ignored = set(self.ignored)
+        ignored = set(self.ignored) - ({"language"} if takes_language else set())
         if turns not in (None, TurnDetection()) and not has_vad:
             ignored.add("turn_detection")
         problem = {"ignored": sorted(ignored)} if ignored else {}
@@ -163,6 +172,8 @@ class SessionConfig:
         }
         if self.encoding == "pcm":
             audio_format["rate"] = self.rate
+        if self.allowed_languages:
+            transcription["allowed_languages"] = list(self.allowed_languages)
         transcription |= {"keywords": list(self.keywords), "delay": self.delay, "final_model": self.final_model or None}
         return {
             "id": session_id,
@@ -216,7 +227,8 @@ class _NoiseReduction(_Part):
 class _Transcription(_Part):
     model: Text | None = None
     language: Text | None = None
-    languages: Annotated[list[Text], Field(max_length=1)] | None = None
+    languages: Texts | None = None
+    allowed_languages: Texts | None = None
     prompt: Text | None = None
     keywords: Texts | None = None
     delay: Delay = "low"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from tritone.gateway.refusal import answer_to
-from tritone.gateway.visit import VISIT, Visit
+from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, id_of
 from tritone.gateway.visits import LEFT, left
 from tritone.net.connections import peer_of
 
@@ -50,8 +50,9 @@ class Calls:
         """The handler of calls to `path`, whose errors end the call with a status and a sentence."""
 
         async def handled(request: Any, context: Context) -> Any:
-            visit, begun = Visit(status=200), time.monotonic()
+            visit, begun = Visit(status=200, id=id_of(headers_of(context))), time.monotonic()
             token = VISIT.set(visit)
+            context.set_trailing_metadata(((REQUEST_ID, visit.id),))
             try:
                 with self._gateway.traces.span(path, headers_of(context)):
                     return await handler(request, context)
@@ -62,7 +63,8 @@ class Calls:
                 answer = answer_to(error)
                 visit.status = answer.status
                 again = answer.retry_after_s
-                hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)
+                own = (REQUEST_ID, visit.id)
+                hints = (own,) if again is None else (own, ("retry-after-ms", str(max(1, round(1000 * again)))))
                 await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
             finally:
                 VISIT.reset(token)

@@ -3,18 +3,26 @@
 asked(config, streams=True)  ->  Asked(ask=Ask(search={"hotwords": {"anna": 8}}, ...), ...)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
+from tritone.gateway.announced_audio import AudioFormat, Encoding
+from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions, language_parameters
+from tritone.gateway.protocols.riva.messages import ENCODINGS, UNSPECIFIED
 from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.texts import TextOptions
+from tritone.texts.options import LANGUAGES
 
 MAX_PREFIX_S = 2.0  # audio before the start of speech
 DEFAULT_SPEAKERS = 8  # at most, where a client does not say how many; as Riva
-OF_TEXTS = ("number_rules", "capitals", "profane_words")  # keys for which RecognitionConfig has no field
+# Keys for which RecognitionConfig has no field.
+OF_TEXTS = ("number_rules", "text_language", "capitals", "profane_words")
+OF_ENCODINGS: Mapping[int, Encoding] = {
+    number: "" if name == UNSPECIFIED else cast(Encoding, name) for name, number in ENCODINGS.items()
+}
 FINAL_MODEL = "final_model"
 BY_VAD = "enable_vad_endpointing"
 NUMBERS_IN_PARTIALS = "apply_partial_itn"
@@ -38,6 +46,17 @@ NOT_DONE = {
 }
 
 
+def audio_format(config: Any) -> AudioFormat:
+    """What a RecognitionConfig says of the audio; `InputError` if no audio is like that."""
+    if config.encoding not in OF_ENCODINGS:
+        raise InputError(f"encoding {config.encoding} is not known; send one of {', '.join(ENCODINGS)}")
+    return AudioFormat(
+        encoding=OF_ENCODINGS[config.encoding],
+        sample_rate=config.sample_rate_hertz,
+        channels=config.audio_channel_count,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What a configuration asks for.
@@ -56,9 +75,8 @@ class Asked:
         has_beam = search["search"] in BEAM_MODES if "search" in search else info.has_beam
         if self.max_alternatives > 1 and has_beam:
             search["nbest"] = min(self.max_alternatives, MAX_BEAM)
-        language = language_code.partition("-")[0].lower()
-        if info.has_prompt and language not in ("", "multi"):
-            search.setdefault("language", language)
+        if "language" not in search and "allowed_languages" not in search and _language(language_code) != "multi":
+            search |= language_parameters(info, language_code)
         return replace(self.ask, search=search)
 
 
@@ -72,10 +90,15 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
     Raises:
         InputError: it asks for what cannot be, or for what is not done here.
     """
-    if config.enable_separate_recognition_per_channel:
+    if config.enable_separate_recognition_per_channel and streams:
         raise InputError(
-            "enable_separate_recognition_per_channel is not done here: channels are averaged. Send each as a "
-            "recording of its own, or leave the field out."
+            "enable_separate_recognition_per_channel is of Recognize: channels of streams are averaged. Open a stream "
+            "for each, or leave the field out."
+        )
+    if config.enable_separate_recognition_per_channel and config.diarization_config.enable_speaker_diarization:
+        raise InputError(
+            "enable_separate_recognition_per_channel and enable_speaker_diarization do not go together: a channel is a "
+            "speaker; leave one out"
         )
     custom = dict(config.custom_configuration)
     if not streams:
@@ -94,6 +117,7 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
             model=config.model,
             texts=_texts(config, custom),
             speakers=_speakers(config),
+            each_channel=config.enable_separate_recognition_per_channel,
             vad=_vad(config.endpointing_config, custom, detects=detects) if streams else None,
             final_model=custom.pop(FINAL_MODEL, ""),
             search=_search(config, custom),
@@ -132,12 +156,19 @@ def _add(search: dict[str, Any], name: str, value: object, field: str) -> None:
 
 
 def _texts(config: Any, custom: dict[str, str]) -> TextOptions:
+    language = _language(config.language_code)
     options = TextOptions(
+        text_language=language if language in LANGUAGES else "",
         punctuate=config.enable_automatic_punctuation,
         numbers=not config.verbatim_transcripts,
         profanity="mask" if config.profanity_filter else "keep",
     )
     return options.changed({name: custom.pop(name) for name in OF_TEXTS if name in custom})
+
+
+def _language(code: str) -> str:
+    """The language of a code such as de-DE."""
+    return code.partition("-")[0].lower()
 
 
 def _speakers(config: Any) -> SpeakerOptions | None:

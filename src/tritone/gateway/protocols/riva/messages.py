@@ -21,7 +21,8 @@ from tritone.errors import InputError
 SERVICE = "nvidia.riva.asr.RivaSpeechRecognition"
 HEALTH = "grpc.health.v1.Health"
 
-ENCODINGS = {"ENCODING_UNSPECIFIED": 0, "LINEAR_PCM": 1, "FLAC": 2, "MULAW": 3, "OGGOPUS": 4, "ALAW": 20}
+UNSPECIFIED = "ENCODING_UNSPECIFIED"
+ENCODINGS = {UNSPECIFIED: 0, "LINEAR_PCM": 1, "FLAC": 2, "MULAW": 3, "OGGOPUS": 4, "ALAW": 20}
 """Values of `AudioEncoding`."""
 
 AUDIO_FIELD = 2

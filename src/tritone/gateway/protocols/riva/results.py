@@ -9,7 +9,6 @@ from typing import Any
 from tritone.transcript import IDEOGRAPH, Span, Transcript
 
 UNSPACED = re.compile(f"{IDEOGRAPH}.?$")  # texts of scripts that have no spaces, maybe with a mark at their end
-CHANNEL = 1
 
 
 class Results:
@@ -24,13 +23,14 @@ class Results:
         self._words = words or speakers
         self._speakers: dict[str, int] | None = {} if speakers else None
 
-    def fill(self, result: Any, transcript: Transcript, audio_s: float, *, is_final: bool) -> None:
+    def fill(self, result: Any, transcript: Transcript, audio_s: float, *, is_final: bool, channel: int = 1) -> None:
         """Write a transcript into a SpeechRecognitionResult or StreamingRecognitionResult.
 
         Args:
             audio_s: seconds of audio that were received by now.
+            channel: whose transcript it is, from 1.
         """
-        result.channel_tag, result.audio_processed = CHANNEL, audio_s
+        result.channel_tag, result.audio_processed = channel, audio_s
         best = result.alternatives.add(transcript=_ended(transcript.text) if is_final else transcript.text)
         if transcript.language:
             best.language_code.append(transcript.language)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from tritone.errors import InputError
-from tritone.gateway.ask import Event
+from tritone.gateway.announced_audio import StreamAudio, recording
+from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.riva import messages
-from tritone.gateway.protocols.riva.audio import AudioFormat, StreamAudio, recording
 from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
-from tritone.gateway.protocols.riva.config import Asked, asked
+from tritone.gateway.protocols.riva.config import Asked, asked, audio_format
 from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, read
 from tritone.gateway.protocols.riva.results import Results
 from tritone.gateway.refusal import GatewayRefusal
@@ -70,21 +70,29 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
         request = read(messages.RecognizeRequest, await self._only(requests))
         wanted = asked(request.config, streams=False)
-        audio = recording(AudioFormat.of(request.config), request.audio)
+        audio = recording(audio_format(request.config), request.audio)
         info = await self._gateway.speech.model(wanted.ask.model, "offline")
         ask = wanted.fitted(info, request.config.language_code)
-        found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
+        found = await self._in_time(self._transcripts(audio, ask, caller))
         response = messages.RecognizeResponse()
         if request.HasField("id"):
             response.id.value = request.id.value
-        _results(request.config).fill(response.results.add(), found, found.audio_s, is_final=True)
+        results = _results(request.config)
+        for channel, each in enumerate(found, start=1):
+            results.fill(response.results.add(), each, each.audio_s, is_final=True, channel=channel)
         return _bytes(response)
+
+    async def _transcripts(self, audio: bytes, ask: Ask, caller: "Caller") -> list[Transcript]:
+        """The transcript of a recording, or those of its channels where each is asked for."""
+        if ask.each_channel:
+            return await self._gateway.speech.channels(audio, ask, caller)
+        return [await self._gateway.speech.transcribe(audio, ask, caller)]
 
     async def streaming_recognize(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
         caller = await self._admit(context)
         async with AsyncExitStack() as held:
-            stream: _Stream | None = None
+            stream: RecognitionStream | None = None
             while (message := await self._next(requests, self._limits.idle_s)) is not None:
                 if len(message) > self._limits.max_message_bytes:
                     raise GatewayRefusal(
@@ -94,7 +102,7 @@ class RivaService(grpc.GenericRpcHandler):
                     )
                 request = read(messages.StreamingRecognizeRequest, _plain(message))
                 if stream is None:
-                    stream = _Stream(self._gateway, request, caller, context, held)
+                    stream = RecognitionStream(self._gateway, request, caller, context, held)
                 else:
                     await stream.take(request)
             if stream is None:
@@ -143,7 +151,7 @@ class RivaService(grpc.GenericRpcHandler):
     async def _admit(self, context: Context) -> "Caller":
         return await self._gateway.admit(headers_of(context), {}, protocol=PROTOCOL)
 
-    async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
+    async def _in_time(self, answer: Awaitable[list[Transcript]]) -> list[Transcript]:
         limit = self._limits.request_s
         self._in_flight += 1
         try:
@@ -169,8 +177,13 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(408, message) from error
 
 
-class _Stream:
-    """One call of StreamingRecognize: its first message has the configuration, the others have audio."""
+class RecognitionStream:
+    """One call of StreamingRecognize: its first message has the configuration, the others have audio.
+
+    Args:
+        context: has `await write(bytes)`, which takes each StreamingRecognizeResponse.
+        held: what the stream holds is released with it.
+    """
 
     def __init__(
         self, gateway: "Gateway", first: Any, caller: "Caller", context: Context, held: AsyncExitStack
@@ -182,7 +195,7 @@ class _Stream:
         self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
         self._language_code = config.language_code
         self._interim = first.streaming_config.interim_results
-        self._audio = StreamAudio(AudioFormat.of(config))
+        self._audio = StreamAudio(audio_format(config))
         held.push_async_exit(self._audio)
         self._results = _results(config)
         self._id = first.id.value if first.HasField("id") else None

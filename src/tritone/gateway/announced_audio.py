@@ -1,13 +1,14 @@
-"""The audio of Riva's requests: what the configuration says of it, and the bytes themselves.
+"""Audio that a client announces with an encoding, as Riva's and Deepgram's do, and the bytes that then come.
 
-AudioFormat.of(config)                         what the client announced
+AudioFormat(encoding="MULAW", sample_rate=8000)  what the client announced
 recording(format, bytes)  ->  bytes of a file  for whole recordings, which are decoded elsewhere
 await StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -19,79 +20,81 @@ from tritone.audio.inputs import mono
 from tritone.audio.live import ContainerStream
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError, InputError
-from tritone.gateway.protocols.riva.messages import ENCODINGS
 from tritone.gateway.refusal import decoders
 
 MAX_CHANNELS = 8
 MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
 UNKNOWN_SIZES = {0, 0x7FFFFFFF, 0xFFFFFFFF}  # of samples, in headers that were written before the audio
-NAMES = {number: name for name, number in ENCODINGS.items()}
-PCM, FLAC, MULAW, OGG_OPUS, ALAW = (ENCODINGS[name] for name in ("LINEAR_PCM", "FLAC", "MULAW", "OGGOPUS", "ALAW"))
+Encoding = Literal["", "LINEAR_PCM", "FLAC", "MULAW", "OGGOPUS", "ALAW"]  # of Riva; "": the header of the audio says it
+PCM: Final = "LINEAR_PCM"
+FLAC: Final = "FLAC"
+MULAW: Final = "MULAW"
+OGG_OPUS: Final = "OGGOPUS"
+ALAW: Final = "ALAW"
 G711 = {MULAW: decode_mulaw, ALAW: decode_alaw}
 RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
-MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg"}
-WAV_TAGS = {wav.PCM: PCM, wav.ALAW: ALAW, wav.MULAW: MULAW}
+MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM"}
+CONTAINERS = {b"OggS": "ogg", b"\x1aE\xdf\xa3": "webm"}
+WAV_TAGS: Mapping[int, Encoding] = {wav.PCM: PCM, wav.ALAW: ALAW, wav.MULAW: MULAW}
 TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AudioFormat:
-    """What a configuration says of the audio; 0 where it leaves something to the header of the audio."""
+    """What a client says of its audio; "" and 0 leave something to the header of the audio.
 
-    encoding: int = 0  # of ENCODINGS
+    `fields`: what the protocol calls sample rate and channels, for messages.
+
+    Raises:
+        InputError: no audio is like that.
+    """
+
+    encoding: Encoding = ""
     sample_rate: int = 0  # in Hz
     channels: int = 0
+    fields: tuple[str, str] = ("sample_rate_hertz", "audio_channel_count")
 
-    @classmethod
-    def of(cls, config: Any) -> "AudioFormat":
-        """Read a RecognitionConfig.
-
-        Raises:
-            InputError: no audio is like that.
-        """
-        if config.encoding not in NAMES:
-            raise InputError(f"encoding {config.encoding} is not known; send one of {', '.join(ENCODINGS)}")
-        rate, channels = config.sample_rate_hertz, config.audio_channel_count
-        if rate and not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-            raise InputError(f"sample_rate_hertz is {rate}; {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} are possible")
-        if not 0 <= channels <= MAX_CHANNELS:
-            raise InputError(f"audio_channel_count is {channels}; 1 to {MAX_CHANNELS} are possible")
-        return cls(encoding=config.encoding, sample_rate=rate, channels=channels)
+    def __post_init__(self) -> None:
+        rate, channels = self.fields
+        if self.sample_rate and not MIN_SAMPLE_RATE <= self.sample_rate <= MAX_SAMPLE_RATE:
+            raise InputError(f"{rate} is {self.sample_rate}; {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} are possible")
+        if not 0 <= self.channels <= MAX_CHANNELS:
+            raise InputError(f"{channels} is {self.channels}; 1 to {MAX_CHANNELS} are possible")
 
     @property
     def name(self) -> str:
-        return NAMES[self.encoding]
+        return self.encoding or "not named"
 
     def check_header(self, sample_rate: int, channels: int) -> None:
         """Compare with what the audio itself says; raises `AudioError` where they differ."""
         for declared, found, field in (
-            (self.sample_rate, sample_rate, "sample_rate_hertz"),
-            (self.channels, channels, "audio_channel_count"),
+            (self.sample_rate, sample_rate, self.fields[0]),
+            (self.channels, channels, self.fields[1]),
         ):
             if declared and declared != found:
                 raise AudioError(
                     f"{field} is {declared}, but the audio's own header says {found}. Leave {field} out, or correct it."
                 )
 
-    def check_start(self, start: bytes) -> str:
-        """What the first four bytes are: "RIFF", "fLaC", "OggS", or "" for samples without a header.
+    def check_start(self, start: bytes) -> bytes:
+        """The first four bytes if they are of a file in `MAGIC`; b"" for samples without a header.
 
         Raises:
             AudioError: they are not of this encoding, or it is not known of what.
         """
         found = start[:4] if start[:4] in MAGIC else b""
-        fits = {0: {b"RIFF", b"fLaC", b"OggS"}, FLAC: {b"fLaC"}, OGG_OPUS: {b"OggS"}}
+        fits = {"": set(MAGIC), FLAC: {b"fLaC"}, OGG_OPUS: {b"OggS"}}
         if found not in fits.get(self.encoding, {b"RIFF", b""}):
-            seen = MAGIC.get(found, "no WAV, FLAC or Ogg")
+            seen = MAGIC.get(found, "no WAV, FLAC, Ogg or WebM")
             advice = (
-                "Name the encoding of samples without a header, and their sample_rate_hertz."
-                if self.encoding == 0
-                else "Send what the encoding says, or ENCODING_UNSPECIFIED for audio with a header."
+                f"Name the encoding of samples without a header, and their {self.fields[0]}."
+                if not self.encoding
+                else "Send what the encoding says, or name none for audio with a header."
             )
             raise AudioError(f"the encoding is {self.name}, but the audio begins like {seen}. {advice}")
         if not found and not self.sample_rate:
-            raise AudioError(f"{self.name} without a header needs sample_rate_hertz, such as 16000")
-        return found.decode("ascii")
+            raise AudioError(f"{self.name} without a header needs {self.fields[0]}, such as 16000")
+        return found
 
 
 def recording(declared: AudioFormat, audio: bytes) -> bytes:
@@ -101,9 +104,9 @@ def recording(declared: AudioFormat, audio: bytes) -> bytes:
         AudioError: the audio is not what `declared` says.
     """
     if not audio:
-        raise AudioError("the request has no audio: its field 'audio' is empty")
+        raise AudioError("the request has no audio")
     magic = declared.check_start(audio)
-    if magic == "RIFF" and (begun := _begun_wav(audio[:MAX_WAV_HEADER])) is not None:
+    if magic == b"RIFF" and (begun := _begun_wav(audio[:MAX_WAV_HEADER])) is not None:
         declared.check_header(begun[0].sample_rate, begun[0].channels)
     if magic:
         return audio
@@ -130,13 +133,13 @@ class StreamAudio:
         self._declared = declared
         self._start = b""
         self._decoder: _Decoder | None = None
-        self._ogg: ContainerStream | None = None
+        self._container: ContainerStream | None = None
 
     @property
     def sample_rate(self) -> int:
         """In Hz; 0 while it is not known."""
-        if self._ogg is not None:
-            return self._ogg.rate
+        if self._container is not None:
+            return self._container.rate
         return 0 if self._decoder is None else self._decoder.sample_rate
 
     async def push(self, data: bytes) -> Samples:
@@ -146,14 +149,14 @@ class StreamAudio:
             AudioError: they are not what was announced.
             GatewayRefusal: they are compressed, and PyAV is not installed.
         """
-        if self._decoder is None and self._ogg is None:
+        if self._decoder is None and self._container is None:
             self._start += data
             if len(self._start) < 4:
                 return NOTHING
             data, self._start = self._start, b""
             self._choose(self._declared.check_start(data))
-        if self._ogg is not None:
-            return await self._ogg.push(data)
+        if self._container is not None:
+            return await self._container.push(data)
         assert self._decoder is not None
         known = self._decoder.sample_rate
         samples = self._decoder.push(data)
@@ -169,24 +172,24 @@ class StreamAudio:
         """
         if self._start:
             raise AudioError(f"the audio has {len(self._start)} bytes; send more, or none at all")
-        if self._ogg is not None:
-            return await self._ogg.finish()
+        if self._container is not None:
+            return await self._container.finish()
         return NOTHING if self._decoder is None else self._decoder.finish()
 
     async def __aenter__(self) -> "StreamAudio":
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._ogg is not None:
-            self._ogg.close()
+        if self._container is not None:
+            self._container.close()
 
-    def _choose(self, magic: str) -> None:
+    def _choose(self, magic: bytes) -> None:
         with decoders():
-            if magic == "OggS":
-                self._ogg = ContainerStream("ogg")
-            elif magic == "fLaC":
+            if magic in CONTAINERS:
+                self._container = ContainerStream(CONTAINERS[magic])
+            elif magic == b"fLaC":
                 self._decoder = FlacStream()
-            elif magic == "RIFF":
+            elif magic == b"RIFF":
                 self._decoder = _Wav()
             else:
                 self._decoder = _Samples(self._declared)

@@ -1,4 +1,4 @@
-"""The audio of Riva's requests: headers, pieces cut anywhere, and the encodings, without a server."""
+"""Audio whose encoding was announced: headers, pieces cut anywhere, and the encodings, without a server."""
 
 import asyncio
 import io
@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from tritone.errors import AudioError
-from tritone.gateway.protocols.riva.audio import ALAW, FLAC, MULAW, PCM, AudioFormat, StreamAudio, recording
+from tritone.gateway.announced_audio import ALAW, FLAC, MULAW, PCM, AudioFormat, Encoding, StreamAudio, recording
 from tritone.gateway.refusal import GatewayRefusal
 
 RATE = 16000
@@ -54,7 +54,7 @@ def test_samples_are_the_same_however_the_bytes_are_cut(piece: int) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "subtype"), [(MULAW, "ULAW"), (ALAW, "ALAW")])
-def test_samples_of_telephones_are_those_that_libsndfile_reads(encoding: int, subtype: str) -> None:
+def test_samples_of_telephones_are_those_that_libsndfile_reads(encoding: Encoding, subtype: str) -> None:
     codes = bytes(range(256))
     told = AudioFormat(encoding=encoding, sample_rate=RATE)
     wanted, _ = soundfile.read(

@@ -1,0 +1,1 @@
+"""FunASR's models: SenseVoice-Small and Paraformer."""

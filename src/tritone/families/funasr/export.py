@@ -1,0 +1,164 @@
+"""From FunASR's folder to a bundle.
+
+config.yaml, model.pt, am.mvn, *.bpe.model | tokens.json
+    ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances, and of a
+        Paraformer that of the decoder
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tritone.audio import Waveform
+from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
+from tritone.errors import ExportError
+from tritone.families.export.drift import Movement
+from tritone.families.export.exportable import Graphs
+from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
+from tritone.families.export.precision import in_precision
+from tritone.families.export.report import ExportReport
+from tritone.families.export.settings import read_config_file
+from tritone.families.export.tokens import read_pieces
+from tritone.families.funasr.checkpoint import (
+    CONFIG,
+    PIECES,
+    STATISTICS,
+    TOKENS,
+    WEIGHTS,
+    one_file,
+    read_state,
+    read_statistics,
+    read_tokens,
+)
+from tritone.families.funasr.config import PARAFORMERS, SEACO, SENSE_VOICE_TAGS, ModelConfig, parse_config
+from tritone.families.funasr.drift import token_drift
+from tritone.families.funasr.front_end import StackedFbank
+from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoiceGraph
+from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
+from tritone.families.funasr.options import FunasrOptions
+from tritone.families.funasr.paraformer import Paraformer
+from tritone.runtime import Graph
+
+
+def export_funasr(**choices: Any) -> ExportReport:
+    """Export a model of FunASR: SenseVoice-Small or a Paraformer.
+
+    Args:
+        choices: the fields of `FunasrOptions`.
+
+    Raises:
+        ExportError: a file is missing, damaged or unsupported; or as of `write_bundle`, with its other errors.
+        ValueError: see `ExportOptions`.
+    """
+    options = FunasrOptions(**choices)
+    options.progress("reading the model")
+    folder = options.folder
+    if not folder.is_dir():
+        raise ExportError(f"folder not found: {folder}; give one of FunASR's models, with {CONFIG} and {WEIGHTS}")
+    settings = parse_config(read_config_file(folder / CONFIG))
+    kind = ParaformerModel if settings.model in PARAFORMERS else SenseVoiceModel
+    return write_bundle(kind(options, settings), options)
+
+
+class FunasrModel(ExportedModel):
+    """What the models of FunASR have in common: features, tokens and weights."""
+
+    family = "funasr"
+    tokens: list[str]
+
+    def __init__(self, options: FunasrOptions, settings: ModelConfig) -> None:
+        """Read the folder of the options, whose config says `settings`."""
+        self.options, self.settings = options, settings
+        self.sample_rate = settings.front_end.sample_rate
+        self.sources: dict[str, Path] = {name: options.folder / name for name in (CONFIG, WEIGHTS, STATISTICS)}
+        self.front_end = StackedFbank(
+            settings.front_end, *read_statistics(self.sources[STATISTICS], settings.front_end.size)
+        )
+        self.choices = {"model": settings.model}
+
+    def encoder(self, **more: Any) -> Encoder:
+        """That part of the manifest."""
+        return Encoder(
+            subsampling_rate=self.settings.front_end.step,
+            output_dim=self.settings.encoder.output_size,
+            min_samples=self.front_end.min_samples,
+            tail_samples=tail_samples(self.options, self.sample_rate),
+            **more,
+        )
+
+
+class SenseVoiceModel(FunasrModel):
+    """A trained SenseVoice-Small."""
+
+    def __init__(self, options: FunasrOptions, settings: ModelConfig) -> None:
+        super().__init__(options, settings)
+        if options.stages:
+            raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
+        self.sources["tokens"] = one_file(options.folder, PIECES, "a sentencepiece model")
+        self.tokens = read_pieces(self.sources["tokens"])
+        weights = self.sources[WEIGHTS]
+        self.network = SenseVoice.of(settings, read_state(weights), len(self.tokens), str(weights))
+        self.notes = (
+            f"the model is told the language of each utterance: option language, {USUAL_LANGUAGE} if none is given; it "
+            f"knows {', '.join(LANGUAGES)}. With option use_itn it writes figures and punctuation",
+        )
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        network = in_precision(self.network, precision, explicit=explicit)
+        return {"encoder": SenseVoiceGraph(network, self.front_end).eval()}
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "kind": "ctc",
+            "features": self.front_end.described(),
+            "encoder": self.encoder(
+                languages=LANGUAGES, language=USUAL_LANGUAGE, text_forms=(PLAIN, WRITTEN), tags=SENSE_VOICE_TAGS
+            ),
+            "vocabulary": Vocabulary(
+                size=len(self.tokens), units="bpe", blank_id=self.settings.blank_id, has_marks=True
+            ),
+        }
+
+
+class ParaformerModel(FunasrModel):
+    """A trained Paraformer."""
+
+    def __init__(self, options: FunasrOptions, settings: ModelConfig) -> None:
+        super().__init__(options, settings)
+        if options.stages:
+            raise ExportError("a Paraformer is not served in stages: leave them out")
+        self.sources["tokens"] = options.folder / TOKENS
+        self.tokens = read_tokens(self.sources["tokens"])
+        weights = self.sources[WEIGHTS]
+        self.network = Paraformer.of(settings, read_state(weights), len(self.tokens), str(weights))
+        if settings.model != "Paraformer":
+            self.notes = ("times of tokens are those of the predictor that counts them, as of a plain Paraformer",)
+        if settings.model == SEACO:
+            self.notes += ("its part for hotwords is left out: texts are those that it writes without hotwords",)
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        network = in_precision(self.network, precision, explicit=explicit)
+        encoder = EncoderGraph(network, self.front_end).eval()
+        return {"encoder": encoder, "decoder": DecoderGraph(network.decoder, self.settings.encoder.output_size).eval()}
+
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
+        encoder, decoder = self.graphs["encoder"], self.graphs["decoder"]
+        assert isinstance(encoder, EncoderGraph)
+        assert isinstance(decoder, DecoderGraph)
+        return token_drift(encoder, decoder, opened, recordings)
+
+    def manifest(self) -> dict[str, Any]:
+        settings, size = self.settings, len(self.tokens)
+        return {
+            "kind": "paraformer",
+            "features": self.front_end.described(),
+            "encoder": self.encoder(),
+            "vocabulary": Vocabulary(
+                size=size,
+                units="continued",
+                blank_id=settings.blank_id,
+                unk_id=self.tokens.index("<unk>") if "<unk>" in self.tokens else None,
+                sos_id=settings.sos_id,
+                eos_id=settings.eos_id,
+            ),
+        }

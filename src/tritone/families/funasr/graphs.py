@@ -1,0 +1,145 @@
+"""The graphs of FunASR's bundles, as modules ready for export; contracts in docs/design.md.
+
+SenseVoiceGraph  waveform, num_samples, language, use_itn  ->  log_probs, num_frames, encoder_out, tags
+EncoderGraph     waveform, num_samples  ->  encoder_out, num_frames, token_sums, num_tokens
+DecoderGraph     encoder_out, num_frames, token_sums, num_tokens, places  ->  log_probs
+
+What goes in and comes out is float32 and int64, whatever precision the model computes in.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from tritone.audio import Waveform
+from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph
+from tritone.families.export.precision import as_dtype
+from tritone.families.funasr.front_end import StackedFbank
+from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
+from tritone.families.funasr.paraformer import Decoder, Paraformer
+
+
+class SenseVoiceGraph(UtteranceGraph):
+    """Whole utterances: waveform (batch, samples), and num_samples, language and use_itn (batch,) int64."""
+
+    def __init__(self, network: SenseVoice, front_end: StackedFbank) -> None:
+        super().__init__()
+        self.front_end, self.network = front_end, network
+        self.sample_rate = network.config.front_end.sample_rate
+
+    @property
+    def min_samples(self) -> int:
+        return self.front_end.min_samples
+
+    @property
+    def outputs(self) -> list[str]:
+        return [*super().outputs, "tags"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return super().dynamic | {"language": {0: "batch"}, "use_itn": {0: "batch"}}
+
+    def example(self) -> dict[str, Tensor]:
+        return dict(_asked(super().example()))
+
+    def trials(self) -> Iterator[Run]:
+        for run in super().trials():
+            yield Run([_asked(step) for step in run.steps])
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        run = super().hearing(waveform)
+        return None if run is None else Run([_asked(step) for step in run.steps])
+
+    def acoustic(self, features: Tensor, num_samples: Tensor, *asked: Tensor) -> tuple[Tensor, ...]:
+        frames = self.front_end.num_frames(num_samples)
+        log_probs, tags, encoded = self.network(features, frames, *asked)
+        return log_probs, frames, as_dtype(encoded, torch.float32), tags
+
+    def forward(self, waveform: Tensor, num_samples: Tensor, *asked: Tensor) -> tuple[Tensor, ...]:
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples, *asked)
+
+
+def _asked(step: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Inputs with languages and forms of text, the usual ones in the first row and others in the next."""
+    rows = torch.arange(len(step["waveform"]))
+    languages = torch.tensor([LANGUAGES[USUAL_LANGUAGE], *LANGUAGES.values()])
+    forms = torch.tensor([PLAIN, WRITTEN])
+    return {**step, "language": languages[rows % len(languages)], "use_itn": forms[rows % 2]}
+
+
+class EncoderGraph(UtteranceGraph):
+    """Encoder and predictor of a Paraformer: waveform (batch, samples), num_samples (batch,) int64."""
+
+    compared = ("encoder_out", "token_sums")
+    relative = True
+
+    def __init__(self, network: Paraformer, front_end: StackedFbank) -> None:
+        super().__init__()
+        self.front_end, self.encoder, self.predictor = front_end, network.encoder, network.predictor
+        self.sample_rate = network.config.front_end.sample_rate
+
+    @property
+    def min_samples(self) -> int:
+        return self.front_end.min_samples
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["encoder_out", "num_frames", "token_sums", "num_tokens"]
+
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        frames = self.front_end.num_frames(num_samples)
+        encoded = as_dtype(self.encoder(features, frames), torch.float32)
+        return encoded, frames, *self.predictor(encoded, frames)
+
+
+class DecoderGraph(ExportableGraph):
+    """Decoder of a Paraformer: what `EncoderGraph` gives, and places (places,) int64, 0, 1, 2 …"""
+
+    compared = ("log_probs",)
+    counted = None
+
+    def __init__(self, decoder: Decoder, width: int) -> None:
+        super().__init__()
+        self.decoder, self.width = decoder, width
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {
+            "encoder_out": {0: "batch", 1: "frames"},
+            "num_frames": {0: "batch"},
+            "token_sums": {0: "batch", 1: "frames"},
+            "num_tokens": {0: "batch"},
+            "places": {0: "places"},
+        }
+
+    def example(self) -> dict[str, Tensor]:
+        return _decoded(torch.zeros(EXAMPLE_BATCH, 23, self.width), torch.tensor([23, 11, 5]), 0.31, 7)
+
+    def trials(self) -> Iterator[Run]:
+        """Frames like those behind a layer norm, in rows of several lengths; then one row."""
+        random = torch.Generator().manual_seed(0)
+        encoded = torch.randn(3, 40, self.width, generator=random)
+        yield Run([_decoded(encoded, torch.tensor([40, 17, 3]), 0.29, 12)])
+        yield Run([_decoded(encoded[:1, :9], torch.tensor([9]), 0.41, 4)])
+
+    def forward(self, encoder_out: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
+        return (self.decoder(encoder_out, *counts),)
+
+
+def _decoded(encoded: Tensor, frames: Tensor, weight: float, places: int) -> dict[str, Tensor]:
+    """Inputs of a decoder whose frames all have one weight."""
+    heard = torch.minimum(torch.arange(1, encoded.shape[1] + 1), frames.unsqueeze(1))
+    sums = heard * weight
+    return {
+        "encoder_out": encoded,
+        "num_frames": frames,
+        "token_sums": sums,
+        "num_tokens": sums[:, -1].floor().to(torch.int64),
+        "places": torch.arange(places),
+    }

@@ -1,0 +1,195 @@
+"""Paraformer: an encoder, a predictor that says where tokens are, and a decoder that writes all of them at once.
+
+    rows of features                       ->  encoder frames, sums of weights, number of tokens
+    encoder frames, sums, number of tokens ->  log-probabilities of each token
+
+Continuous integrate-and-fire (CIF): each frame is a part of a token, its weight from 0 to 1. Where the sum of the
+weights passes a whole number, a token ends. Its vector is the sum of the frames from one whole number to the next,
+each by the part of its weight that lies between them. Sources: funasr/models/paraformer/model.py, cif_predictor.py and
+decoder.py, funasr/models/sanm/attention.py.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tritone.families.export.checkpoint import require_fit
+from tritone.families.export.precision import as_dtype
+from tritone.families.funasr.config import DecoderConfig, EncoderConfig, ModelConfig, PredictorConfig
+from tritone.families.funasr.layers import Encoder, Memory, attend
+from tritone.families.layers.attention import HIDDEN
+from tritone.families.layers.ctc import token_log_probs
+
+
+class Predictor(nn.Module):
+    """Weights of frames, summed up; its convolution and all after it are float32 in every precision."""
+
+    in_float32 = True
+
+    def __init__(self, width: int, config: PredictorConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.cif_conv1d = Convolution(width, width, config.left + config.right + 1)
+        self.cif_output = Output(width, 1)
+
+    def forward(self, encoded: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums (batch, frames) float32 of the weights up to each frame, and numbers of tokens (batch,) int64.
+
+        Beyond the `frames` (batch,) of a row its sum stays as it is.
+        """
+        valid = torch.arange(encoded.shape[1], device=encoded.device) < frames.unsqueeze(1)
+        known = torch.where(valid.unsqueeze(2), as_dtype(encoded, torch.float32), 0.0)
+        padded = F.pad(known.transpose(1, 2), (self.config.left, self.config.right))
+        seen = torch.relu(self.cif_conv1d(padded)).transpose(1, 2)
+        weights = torch.sigmoid(self.cif_output(seen)).squeeze(2)
+        weights = torch.relu(weights * self.config.factor - self.config.floor)
+        sums = torch.cumsum(torch.where(valid, weights, 0.0).to(torch.float64), dim=1)  # float32 loses tokens of hours
+        total = as_dtype(sums[:, -1] + self.config.tail, torch.float32)
+        return as_dtype(sums, torch.float32), torch.where(frames > 0, torch.floor(total), 0.0).to(torch.int64)
+
+
+class Convolution(nn.Conv1d):
+    """A convolution that stays float32."""
+
+    in_float32 = True
+
+
+class Output(nn.Linear):
+    """A layer that stays float32."""
+
+    in_float32 = True
+
+
+def token_vectors(encoded: Tensor, sums: Tensor, places: Tensor) -> Tensor:
+    """The vectors (batch, tokens, width) of the tokens at `places` (tokens,) int64, of the sums of weights."""
+    before = F.pad(sums[:, :-1], (1, 0)).unsqueeze(1)
+    start = places.to(sums.dtype)[None, :, None]
+    parts = torch.relu(torch.minimum(sums.unsqueeze(1), start + 1) - torch.maximum(before, start))
+    return as_dtype(parts, encoded.dtype) @ encoded
+
+
+class CrossAttention(nn.Module):
+    """Attention of tokens to encoder frames."""
+
+    wide_softmax = False
+    fused = False
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.size = heads, width // heads
+        self.linear_q = nn.Linear(width, width)
+        self.linear_k_v = nn.Linear(width, 2 * width)
+        self.linear_out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
+        """Attend from x (batch, tokens, width); `hidden` (batch, 1, 1, frames) is added to scores."""
+        key, value = self.linear_k_v(memory).chunk(2, dim=-1)
+        heads = (self._split(self.linear_q(x)), self._split(key), self._split(value))
+        return self.linear_out(attend(heads, hidden, self))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+
+
+class NormedFeedForward(nn.Module):
+    """Two linear layers with a ReLU and a layer norm between."""
+
+    def __init__(self, width: int, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.w_1, self.w_2 = nn.Linear(width, hidden), nn.Linear(hidden, width, bias=False)
+        self.norm = nn.LayerNorm(hidden, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(self.norm(torch.relu(self.w_1(x))))
+
+
+class DecoderLayer(nn.Module):
+    """Feed-forward, then the memory over tokens, then attention to the audio; the last layer is feed-forward alone.
+
+    Args:
+        shift: of the memory; None of a layer that has none.
+    """
+
+    def __init__(self, width: int, config: DecoderConfig, eps: float, shift: int | None, *, attends: bool) -> None:
+        super().__init__()
+        self.feed_forward = NormedFeedForward(width, config.hidden, eps)
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.self_attn = None if shift is None else Memory(width, config.kernel, shift)
+        self.norm2 = None if shift is None else nn.LayerNorm(width, eps=eps)
+        self.src_attn = CrossAttention(width, config.heads) if attends else None
+        self.norm3 = nn.LayerNorm(width, eps=eps) if attends else None
+
+    def forward(self, x: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
+        moved = self.feed_forward(self.norm1(x))
+        if self.self_attn is None or self.norm2 is None:
+            return moved
+        x = x + self.self_attn.memory(self.norm2(moved), valid)
+        return x if self.src_attn is None or self.norm3 is None else x + self.src_attn(self.norm3(x), memory, hidden)
+
+
+class Decoder(nn.Module):
+    """Token vectors to log-probabilities of tokens; each sees those around it and all of the audio."""
+
+    fused = False
+
+    def __init__(self, encoder: EncoderConfig, config: DecoderConfig, vocab_size: int) -> None:
+        super().__init__()
+        width, eps = encoder.output_size, encoder.norm_eps
+
+        def layers(count: int, shift: int | None, *, attends: bool) -> nn.ModuleList:
+            return nn.ModuleList(DecoderLayer(width, config, eps, shift, attends=attends) for _ in range(count))
+
+        self.decoders = layers(config.blocks, config.shift, attends=True)
+        if config.after_blocks:
+            self.decoders2 = layers(config.after_blocks, 0, attends=False)
+        self.decoders3 = layers(1, None, attends=False)
+        self.after_norm = nn.LayerNorm(width, eps=eps)
+        self.output_layer = nn.Linear(width, vocab_size)
+
+    def forward(self, encoded: Tensor, frames: Tensor, sums: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
+        """Log-probabilities (batch, places, vocab) float32.
+
+        Args:
+            encoded: (batch, frames, width), of which each row has `frames` (batch,) int64; the rest may be anything.
+            sums, tokens: of the predictor.
+            places: (places,) int64, 0, 1, 2 …; what comes out beyond the `tokens` of a row means nothing.
+        """
+        dtype = self.output_layer.weight.dtype
+        is_frame = torch.arange(encoded.shape[1], device=encoded.device) < frames.unsqueeze(1)
+        memory = torch.where(is_frame.unsqueeze(2), encoded, 0.0)
+        x = as_dtype(token_vectors(memory, sums, places), dtype)
+        memory = as_dtype(memory, dtype)
+        valid = (places < tokens.unsqueeze(1)).unsqueeze(2).to(dtype)
+        hidden = torch.where(is_frame, 0.0, HIDDEN).to(dtype)[:, None, None, :]
+        for layer in (*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3):
+            x = layer(x, valid, memory, hidden)
+        return token_log_probs(self.output_layer, self.after_norm(x), fused=self.fused)
+
+
+class Paraformer(nn.Module):
+    """The network of model.pt; `state_dict()` has upstream's names."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        assert config.decoder is not None
+        assert config.predictor is not None
+        self.config = config
+        self.encoder = Encoder(config.encoder)
+        self.predictor = Predictor(config.encoder.output_size, config.predictor)
+        self.decoder = Decoder(config.encoder, config.decoder, vocab_size)
+
+    @classmethod
+    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], vocab_size: int, origin: str) -> "Paraformer":
+        """Make a network of the tensors of model.pt.
+
+        Raises:
+            ExportError: tensors are missing, misshapen, not finite or unknown; see `require_fit`.
+        """
+        with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
+            network = cls(config, vocab_size)
+        wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+        require_fit(wanted, state, origin, f"its config and {vocab_size} tokens")
+        network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
+        return network.requires_grad_(False).eval()

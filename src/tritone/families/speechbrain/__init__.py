@@ -1,0 +1,1 @@
+"""SpeechBrain's ECAPA-TDNN, which embeds voices."""

@@ -1,0 +1,201 @@
+"""The parameters of `/v1/listen`, which stand in the address  ->  what is asked of the models.
+
+What changes nothing that a client would miss is ignored, such as mip_opt_out and a version; what somebody
+relies on and nothing here does, such as `redact`, is refused. docs/applications/gateway-deepgram.md has the decision
+about each.
+
+Source: the parameters and types of deepgram-sdk 7.17.0.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritone.client.models import ModelInfo
+from tritone.errors import InputError
+from tritone.gateway.announced_audio import ALAW, FLAC, MULAW, OGG_OPUS, PCM, AudioFormat, Encoding
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, VadOptions, favoured, language_parameters
+from tritone.texts import TextOptions
+from tritone.texts.options import LANGUAGES
+
+PROTOCOL = "deepgram"
+ENCODINGS: Mapping[str, Encoding] = {
+    "": "",
+    "linear16": PCM,
+    "mulaw": MULAW,
+    "alaw": ALAW,
+    "flac": FLAC,
+    "opus": OGG_OPUS,
+    "ogg-opus": OGG_OPUS,
+}
+REFUSED = {
+    "callback": "answers go to who asks; send the request from where the answer is wanted",
+    "redact": "nothing is redacted here",
+    "replace": "nothing is replaced here",
+    "search": "no phrases are looked for here; keyterm favours words",
+    "detect_entities": "no entities are found here",
+    "summarize": "nothing is summarized here",
+    "sentiment": "no sentiments are found here",
+    "topics": "no topics are found here",
+    "custom_topic": "no topics are found here",
+    "intents": "no intents are found here",
+    "custom_intent": "no intents are found here",
+    "dictation": "spoken marks are not written as marks here",
+}
+OFF = ("", "false")
+MAX_MS = 60_000
+MAX_KEYWORDS = 1000
+ANY_LANGUAGE = "multi"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenRequest:
+    """What a client asks for. `endpointing_ms` and `utterance_end_ms`: None where it says nothing of them; 0 is never.
+
+    `favoured`: keywords and their weights, in natural-log units.
+    """
+
+    model: str = ""
+    language: str = ""
+    hints: tuple[str, ...] = ()  # languages that it may be, where none is named
+    audio: AudioFormat = field(default_factory=AudioFormat)
+    punctuate: bool = False
+    smart_format: bool = False
+    numerals: bool = False
+    profanity_filter: bool = False
+    diarize: bool = False
+    favoured: Mapping[str, float] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    utterances: bool = False
+    utt_split_s: float = 0.8
+    paragraphs: bool = False
+    detect_language: bool = False
+    multichannel: bool = False  # each channel has a transcript of its own
+    interim_results: bool = False
+    vad_events: bool = False
+    endpointing_ms: int | None = None
+    utterance_end_ms: int | None = None
+
+    @classmethod
+    def read(cls, items: Iterable[tuple[str, str]]) -> "ListenRequest":
+        """Read the parameters of an address.
+
+        Raises:
+            InputError: a value cannot be used, or nothing here does what is asked for.
+        """
+        given: dict[str, list[str]] = {}
+        for name, value in items:
+            given.setdefault(name, []).append(value)
+        query = _Query(given)
+        for name, why in REFUSED.items():
+            if any(value.lower() not in OFF for value in given.get(name, ())):
+                raise InputError(f"{name}: {why}")
+        encoding = query.text("encoding").lower()
+        if encoding not in ENCODINGS:
+            raise InputError(f"encoding must be one of {', '.join(filter(None, ENCODINGS))}, got {encoding[:80]!r}")
+        audio = AudioFormat(
+            encoding=ENCODINGS[encoding],
+            sample_rate=query.whole("sample_rate", 0, 10**9),
+            channels=query.whole("channels", 0, 1000),
+            fields=("sample_rate", "channels"),
+        )
+        pairs = (each.partition(":") for each in given.get("extra", ()))
+        return cls(
+            model=query.text("model"),
+            language=query.text("language"),
+            hints=tuple(given.get("language_hint", ())),
+            audio=audio,
+            diarize=query.switch("diarize") or query.text("diarize_model") not in OFF,
+            favoured=_favoured(given),
+            tags=tuple(given.get("tag", ())),
+            extra={name: value for name, _, value in pairs},
+            utt_split_s=query.number("utt_split", 0.8, 60.0),
+            endpointing_ms=None if "endpointing" not in given else query.milliseconds("endpointing"),
+            utterance_end_ms=None if "utterance_end_ms" not in given else query.milliseconds("utterance_end_ms"),
+            **{name: query.switch(name) for name in SWITCHES},
+        )
+
+    def ask(self, info: ModelInfo, *, has_vad: bool = False) -> Ask:
+        """What is asked of a model.
+
+        Args:
+            has_vad: whether a served model may find speech in a stream.
+        """
+        language = "" if self.language == ANY_LANGUAGE else self.language
+        hints = self.hints if info.has_prompt and not language else ()
+        search: dict[str, Any] = {**language_parameters(info, language, hints), **favoured(info, self.favoured)}
+        plain = language.partition("-")[0].lower()
+        vad = None
+        if has_vad and self.endpointing_ms:
+            vad = VadOptions(parameters={"min_silence_s": self.endpointing_ms / 1000})
+        return Ask(
+            model=info.name,
+            search=search,
+            texts=TextOptions(
+                numbers=self.numerals or self.smart_format,
+                text_language=plain if plain in LANGUAGES else "",
+                punctuate=self.punctuate or self.smart_format,
+                profanity="mask" if self.profanity_filter else "keep",
+            ),
+            speakers=SpeakerOptions() if self.diarize and not self.multichannel else None,
+            vad=vad,
+        )
+
+
+SWITCHES = (
+    *("punctuate", "smart_format", "numerals", "profanity_filter", "utterances", "paragraphs", "detect_language"),
+    *("interim_results", "vad_events", "multichannel"),
+)
+
+
+def _favoured(given: Mapping[str, list[str]]) -> Mapping[str, float]:
+    """The words of `keyterm`, and of `keywords`, which may have a weight: `snuffleupagus:1.5`."""
+    found = {term: KEYWORD_WEIGHT for term in given.get("keyterm", ()) if term.strip()}
+    for each in given.get("keywords", ()):
+        word, colon, weight = each.rpartition(":")
+        try:
+            found[word if colon else each] = KEYWORD_WEIGHT * float(weight) if colon else KEYWORD_WEIGHT
+        except ValueError as error:
+            raise InputError(f"keywords: {each[:80]!r} should be a word, or a word, a colon and a number") from error
+    if len(found) > MAX_KEYWORDS:
+        raise InputError(f"keyterm and keywords have {len(found)} words together, {MAX_KEYWORDS} is the most")
+    return found
+
+
+class _Query:
+    """Reads single values, the last of each name."""
+
+    def __init__(self, given: Mapping[str, list[str]]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str:
+        return self._given.get(name, [""])[-1]
+
+    def switch(self, name: str) -> bool:
+        value = self.text(name).lower()
+        if value not in ("", "true", "false"):
+            raise InputError(f"{name} must be true or false, got {value[:80]!r}")
+        return value == "true"
+
+    def whole(self, name: str, default: int, most: int) -> int:
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= most):
+            raise InputError(f"{name} must be a whole number up to {most}, got {text[:80]!r}")
+        return int(text)
+
+    def number(self, name: str, default: float, most: float) -> float:
+        text = self.text(name)
+        try:
+            value = float(text) if text else default
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= most:
+            raise InputError(f"{name} must be a number from 0 to {most:g}, got {text[:80]!r}")
+        return value
+
+    def milliseconds(self, name: str) -> int:
+        """0 for `false`, and for `true`, which leaves it to the model, nothing special."""
+        return 0 if self.text(name).lower() in ("false", "true") else self.whole(name, 0, MAX_MS)

@@ -1,0 +1,53 @@
+"""Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once.
+
+Both may be one graph, of role `encoder`, as ready-made models have it.
+"""
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.ctc import CTC
+from tritone.kinds.speech import SpeechKind
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kind import FLOAT32, INT64, Specs, Stage
+from tritone.pipelines.searching.base import HasOutputs, SearchSettings
+from tritone.pipelines.searching.paraformer import ParaformerSearching, encoder_outputs
+from tritone.runtime.graph import TensorSpec
+
+
+class ParaformerKind(SpeechKind):
+    """Whole utterances alone; outputs have one axis, as those of CTC models."""
+
+    name = "paraformer"
+    noun = "a Paraformer"
+    modes = ParaformerSearching.modes
+    searching = ParaformerSearching
+    optional_outputs = CTC.optional_outputs  # of the decoder
+    stages: ClassVar[tuple[Stage, ...]] = ()  # a stage hands on frames alone
+
+    def frame_outputs(self, manifest: Manifest) -> Specs:
+        if any(artifact.role == "decoder" for artifact in manifest.artifacts):
+            decoded = {"encoder_out": TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))}
+        else:
+            decoded = {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        return decoded | {"token_sums": TensorSpec(FLOAT32, (None, None)), "num_tokens": TensorSpec(INT64, (None,))}
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        if role != "decoder":
+            return super().tensors(manifest, role)
+        row = TensorSpec(INT64, (None,))
+        inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
+        return inputs, {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+
+    def open_searching(
+        self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
+    ) -> ParaformerSearching:
+        return ParaformerSearching(bundle, settings, placement=placement)
+
+    def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
+        return encoder_outputs(decoded="encoder_out" not in available)
+
+
+PARAFORMER = ParaformerKind()

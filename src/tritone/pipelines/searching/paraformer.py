@@ -1,0 +1,144 @@
+"""The search of Paraformers: the decoder writes all tokens at once, of which each is the best of its place.
+
+encoder_out (or log_probs), token_sums, num_tokens of some utterances  ->  hypotheses
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.ctc import BEST
+from tritone.pipelines.searching.rescoring import MAX_LOGITS, MAX_SCORES
+from tritone.pipelines.searching.search import Search
+from tritone.runtime.graph import Array, Graph
+from tritone.search.beam.beam import HISTORY
+from tritone.search.ctc.greedy import NO_TOKENS
+from tritone.search.hypothesis import Hypothesis, TokenRow
+from tritone.search.options import PARAFORMER_MODES, SearchOptions
+
+LEAD = 1  # frames from the start of a token to its peak; upstream shifts times by one and a half
+
+
+def encoder_outputs(*, decoded: bool) -> tuple[str, ...]:
+    """Names of the outputs that the search needs of an encoder; `decoded`: the decoder is a part of it."""
+    return ("log_probs" if decoded else "encoder_out", "num_frames", "token_sums", "num_tokens")
+
+
+class ParaformerSearching(Searching):
+    """Has the tokens of utterances written by the decoder, unless that is a part of the encoder's graph.
+
+    May be called from several threads.
+    """
+
+    modes = PARAFORMER_MODES
+
+    @classmethod
+    def roles(cls, mode: str) -> tuple[Role, ...]:
+        return ()  # a decoder that is there is part of the model in any search
+
+    def __init__(
+        self, bundle: Bundle, settings: SearchSettings | None = None, *, placement: Placement = ON_CPU
+    ) -> None:
+        """Open the decoder of a bundle that has one.
+
+        Raises:
+            BundleError: the decoder cannot be opened; or as of `Searching`.
+            OperatorError: the device is not available.
+        """
+        super().__init__(bundle, settings, threads=placement.threads)
+        self._decoder: Graph | None = None
+        if bundle.has("decoder"):
+            _, self._decoder = open_chosen(bundle, "decoder", placement)
+        self._silent = np.array(sorted(bundle.vocabulary.silent_ids), np.int64)
+        self._size = bundle.manifest.tokens.size
+        self.options = self.check(self._settings.options)
+
+    def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
+        return encoder_outputs(decoded=self._decoder is None)
+
+    def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        raise NotImplementedError("the decoder of a Paraformer looks at whole utterances")
+
+    def warm_up(self) -> None:
+        if self._decoder is None:
+            return
+        dim = self._bundle.manifest.encoder.output_dim
+        outputs = {
+            "encoder_out": np.zeros((1, 4, dim), np.float32),
+            "num_frames": np.array([4]),
+            "token_sums": np.linspace(0.5, 2, 4, dtype=np.float32)[None],
+            "num_tokens": np.array([2]),
+        }
+        self.search(outputs, [self.options])
+
+    def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
+        found = [NO_TOKENS] * len(options)
+        # Each frame is at most one token, whatever a bundle's graph says.
+        counts = np.minimum(outputs["num_tokens"], outputs["num_frames"] + 1)
+        frames = outputs["num_frames"]
+        rows = sorted((row for row in range(len(options)) if counts[row] > 0), key=lambda row: int(counts[row]))
+        if self._decoder is None:
+            return [[Hypothesis(each, 0.0)] for each in self._decoded(outputs, counts)]
+        while rows:
+            call = self._call(rows, counts, frames)
+            del rows[len(rows) - len(call) :]
+            most = int(frames[call].max())
+            feed = {
+                "encoder_out": np.ascontiguousarray(outputs["encoder_out"][call, :most]),
+                "num_frames": frames[call],
+                "token_sums": np.ascontiguousarray(outputs["token_sums"][call, :most]),
+                "num_tokens": counts[call],
+                "places": np.arange(int(counts[call].max())),
+            }
+            for row, ids, log_probs in zip(call, *self._best(feed), strict=True):
+                sums = outputs["token_sums"][row, : frames[row]]
+                found[row] = self._tokens(ids[: counts[row]], log_probs[: counts[row]], sums)
+        return [[Hypothesis(tokens, 0.0)] for tokens in found]
+
+    def _best(self, feed: Mapping[str, Array]) -> tuple[Array, Array]:
+        """The best token of each place and its log-probability."""
+        assert self._decoder is not None
+        if set(BEST) <= set(self._decoder.outputs):
+            ids, best = self._decoder(feed, BEST)
+            return ids, best
+        [log_probs] = self._decoder(feed, ("log_probs",))
+        return _best(log_probs)
+
+    def _decoded(self, outputs: Mapping[str, Array], counts: Array) -> list[TokenRow]:
+        """The tokens of rows whose log-probabilities are there."""
+        counts = np.minimum(counts, outputs["log_probs"].shape[1])
+        rows = zip(*_best(outputs["log_probs"]), counts, outputs["token_sums"], outputs["num_frames"], strict=True)
+        return [
+            self._tokens(ids[:count], log_probs[:count], sums[:frames]) if frames > 0 else NO_TOKENS
+            for ids, log_probs, count, sums, frames in rows
+        ]
+
+    def _call(self, rows: Sequence[int], counts: Array, frames: Array) -> list[int]:
+        """As many of the last rows, those with most tokens, as one call takes; one at least."""
+        taken, longest = 1, int(frames[rows[-1]])
+        tokens = int(counts[rows[-1]])
+        for count, row in enumerate(reversed(rows[:-1]), start=2):
+            longest = max(longest, int(frames[row]))
+            if count * tokens * self._size > MAX_LOGITS or count * tokens * longest > MAX_SCORES:
+                break
+            taken = count
+        return list(rows[len(rows) - taken :])
+
+    def _tokens(self, ids: Array, log_probs: Array, sums: Array) -> TokenRow:
+        """Tokens with times: where the sum passes a whole number, a token has its peak."""
+        passed = np.floor(sums)
+        peaks = np.searchsorted(passed, np.arange(1, len(ids) + 1))  # of the last, perhaps, in the silence behind
+        starts = np.clip(peaks - LEAD, 0, len(sums) - 1)
+        ends = np.maximum(np.minimum(np.append(starts[1:], len(sums)), peaks + 1), starts + 1)
+        kept = ~np.isin(ids, self._silent)
+        return TokenRow(ids[kept], starts[kept], ends[kept], np.exp(log_probs[kept].astype(np.float64)))
+
+
+def _best(log_probs: Array) -> tuple[Array, Array]:
+    ids = log_probs.argmax(axis=2)
+    return ids, np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]

@@ -1,0 +1,195 @@
+"""What FunASR's own code makes of small random weights, kept beside this file as `upstream.npz`.
+
+    python tests/families/funasr/upstream.py
+
+Run in an environment with torch 2.13 and funasr 1.4.16 (`--no-deps`, and what its model files import: kaldiio, librosa,
+sentencepiece, omegaconf, hydra-core, rapidfuzz, editdistance, …). Weights and signals are made anew from numbers in
+each test: the file holds what upstream computes alone.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PATH = Path(__file__).with_name("upstream.npz")
+# Samples at 16 kHz: frames of 10 ms with each remainder by 6, the shortest among them.
+LENGTHS = (24000, 9040, 400, 16200, 8080, 12880, 11120)
+ASKED = (("auto", False), ("zh", False), ("en", True), ("yue", True), ("nospeech", False), ("ko", False), ("ja", True))
+VOCAB = 64
+FRONT_END: dict[str, Any] = {
+    "fs": 16000,
+    "window": "hamming",
+    "n_mels": 80,
+    "frame_length": 25,
+    "frame_shift": 10,
+    "lfr_m": 7,
+    "lfr_n": 6,
+}
+ENCODER: dict[str, Any] = {
+    "output_size": 32,
+    "attention_heads": 4,
+    "linear_units": 48,
+    "num_blocks": 3,
+    "tp_blocks": 2,
+    "dropout_rate": 0.1,
+    "positional_dropout_rate": 0.1,
+    "attention_dropout_rate": 0.1,
+    "input_layer": "pe",
+    "pos_enc_class": "SinusoidalPositionEncoder",
+    "normalize_before": True,
+    "kernel_size": 5,
+    "sanm_shfit": 0,
+    "selfattention_layer_type": "sanm",
+}
+
+Array = npt.NDArray[Any]
+
+
+def signals() -> list[npt.NDArray[np.float32]]:
+    """Sounds of several tones, louder and softer, of each of the lengths."""
+    found = []
+    for seed, length in enumerate(LENGTHS):
+        random, time = np.random.default_rng(seed), np.arange(length) / 16000
+        pitches = random.uniform(90, 3500, 9)
+        tones = sum(np.sin(2 * np.pi * hz * time + 6 * np.sin(5 * time * place)) for place, hz in enumerate(pitches))
+        level = 0.03 * (1.2 + np.sin(2 * np.pi * 3 * time))
+        found.append((level * (tones + random.normal(0, 0.2, length)) / 3).astype(np.float32))
+    return found
+
+
+def tensors(shapes: Mapping[str, tuple[int, ...]], seed: int = 42) -> dict[str, npt.NDArray[np.float32]]:
+    """Weights of these shapes, in the order of their names, so that results depend on all of the input."""
+    random, found = np.random.default_rng(seed), {}
+    for name, shape in sorted(shapes.items()):
+        values = random.normal(0, 1, shape)
+        if len(shape) > 1:
+            values *= (2.0 / values[0].size) ** 0.5
+        elif name.endswith(".weight"):
+            values = 0.5 + np.abs(values)
+        else:
+            values *= 0.3
+        found[name] = values.astype(np.float32)
+    return found
+
+
+def statistics(size: int = 560) -> str:
+    """The text of am.mvn for features of this size."""
+    random = np.random.default_rng(9)
+    shift, scale = random.normal(-9, 1, size), random.uniform(0.1, 0.3, size)
+
+    def part(name: str, values: Array) -> str:
+        numbers = " ".join(f"{value:.6f}" for value in values)
+        return f"<{name}> {size} {size} \n<LearnRateCoef> 0 [ {numbers} ]\n"
+
+    nothing = f"<Splice> {size} {size} \n[ 0 ]\n"
+    return f"<Nnet> \n{nothing}{part('AddShift', shift)}{part('Rescale', scale)}</Nnet> \n"
+
+
+def features() -> list[Any]:
+    """Upstream's features of each signal."""
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "am.mvn"
+        file.write_text(statistics(), encoding="utf-8")
+        front_end = import_module("funasr.frontends.wav_frontend").WavFrontend(
+            cmvn_file=str(file), dither=0.0, **FRONT_END
+        )
+    return [front_end(torch.from_numpy(each)[None], torch.tensor([len(each)]))[0] for each in signals()]
+
+
+def filled(model: Any, seed: int = 42) -> Any:
+    """A network with our random weights."""
+    import torch
+
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in tensors(shapes, seed).items()})
+    return model.eval()
+
+
+def sense_voice() -> dict[str, Array]:
+    """Features, and log-probabilities of all frames, of each signal alone."""
+    import torch
+
+    network = import_module("funasr.models.sense_voice.model").SenseVoiceSmall
+    model = filled(network(encoder="SenseVoiceEncoderSmall", encoder_conf=ENCODER, input_size=560, vocab_size=VOCAB))
+    found: dict[str, Array] = {}
+    with torch.no_grad():
+        for index, (rows, (language, use_itn)) in enumerate(zip(features(), ASKED, strict=True)):
+            found[f"features_{index}"] = rows[0, :, ::7].numpy()  # some of each of the frames side by side
+
+            def prompt(number: int) -> Any:
+                return model.embed(torch.tensor([[number]]))
+
+            asked = [prompt(model.lid_dict[language]), prompt(1), prompt(2)]
+            asked.append(prompt(model.textnorm_dict["withitn" if use_itn else "woitn"]))
+            speech = torch.cat([*asked, rows], dim=1)
+            encoded, _ = model.encoder(speech, torch.tensor([speech.shape[1]]))
+            found[f"sense_voice_{index}"] = model.ctc.log_softmax(encoded)[0].numpy()
+    return found
+
+
+DECODER: dict[str, Any] = {
+    "attention_heads": 2,
+    "linear_units": 40,
+    "num_blocks": 3,
+    "att_layer_num": 2,
+    "kernel_size": 5,
+    "sanm_shfit": 1,
+    "dropout_rate": 0.1,
+    "positional_dropout_rate": 0.1,
+    "self_attention_dropout_rate": 0.1,
+    "src_attention_dropout_rate": 0.1,
+}
+PREDICTOR: dict[str, Any] = {
+    "idim": 32,
+    "threshold": 1.0,
+    "l_order": 1,
+    "r_order": 1,
+    "tail_threshold": 0.45,
+    "smooth_factor": 0.8,
+    "noise_threshold": 0.05,
+}
+PLAIN_ENCODER = {name: value for name, value in ENCODER.items() if name != "tp_blocks"}
+
+
+def paraformer() -> dict[str, Array]:
+    """Log-probabilities of the tokens of each signal alone, and the frames of their peaks."""
+    import torch
+
+    for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    network = import_module("funasr.models.paraformer.model").Paraformer
+    model = filled(
+        network(
+            encoder="SANMEncoder",
+            encoder_conf=PLAIN_ENCODER,
+            decoder="ParaformerSANMDecoder",
+            decoder_conf=DECODER,
+            predictor="CifPredictorV2",
+            predictor_conf=PREDICTOR,
+            ctc_weight=0.0,
+            input_size=560,
+            vocab_size=VOCAB,
+        )
+    )
+    found: dict[str, Array] = {}
+    with torch.no_grad():
+        for index, rows in enumerate(features()):
+            encoded, lengths = model.encode(rows, torch.tensor([rows.shape[1]]))
+            vectors, count, _, peaks = model.calc_predictor(encoded, lengths)[:4]
+            tokens = count.round().long()
+            found[f"peaks_{index}"] = torch.nonzero(peaks[0] >= 1)[:, 0].numpy()
+            if int(tokens):
+                log_probs, _ = model.cal_decoder_with_predictor(encoded, lengths, vectors, tokens)
+                found[f"paraformer_{index}"] = log_probs[0].numpy()
+    return found
+
+
+if __name__ == "__main__":
+    np.savez_compressed(PATH, **sense_voice(), **paraformer())  # type: ignore[arg-type]

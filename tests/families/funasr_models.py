@@ -1,0 +1,118 @@
+"""Folders of FunASR with the small random models of `funasr/upstream.py`."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+import yaml
+
+from families.funasr import upstream
+from tritone.families.funasr.config import PARAFORMERS, ModelConfig, parse_config
+from tritone.families.funasr.model import SenseVoice
+from tritone.families.funasr.paraformer import Paraformer
+
+MARKS = [
+    *("<|zh|>", "<|en|>", "<|yue|>", "<|ja|>", "<|ko|>", "<|nospeech|>", "<|HAPPY|>", "<|SAD|>", "<|NEUTRAL|>"),
+    *("<|Speech|>", "<|BGM|>", "<|Laughter|>", "<|withitn|>", "<|woitn|>"),
+]
+
+
+def sense_voice_content(**changes: Any) -> dict[str, Any]:
+    """The content of config.yaml, with changes of the encoder's settings."""
+    return {
+        "encoder": "SenseVoiceEncoderSmall",
+        "encoder_conf": upstream.ENCODER | changes,
+        "model": "SenseVoiceSmall",
+        "model_conf": {"length_normalized_loss": True, "sos": 1, "eos": 2, "ignore_id": -1},
+        "tokenizer": "SentencepiecesTokenizer",
+        "tokenizer_conf": {"bpemodel": None, "unk_symbol": "<unk>", "split_with_space": True},
+        "frontend": "WavFrontend",
+        "frontend_conf": upstream.FRONT_END | {"cmvn_file": None},
+        "dataset": "SenseVoiceCTCDataset",
+        "dataset_conf": {"index_ds": "IndexDSJsonl"},
+        "train_conf": {"max_epoch": 20},
+        "optim": "adamw",
+        "optim_conf": {"lr": 0.00002},
+        "specaug": "SpecAugLFR",
+        "specaug_conf": {"apply_time_warp": False},
+    }
+
+
+def pieces_model(size: int = upstream.VOCAB) -> bytes:
+    """A sentencepiece model with marks among its pieces."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello world", "the wide world is low", "你好", "今天"] * 20),
+        model_writer=trained,
+        vocab_size=size,
+        model_type="bpe",
+        user_defined_symbols=MARKS,
+        minloglevel=2,
+    )
+    return trained.getvalue()
+
+
+def sense_voice_state(config: ModelConfig, vocab_size: int = upstream.VOCAB) -> dict[str, torch.Tensor]:
+    """The tensors of model.pt."""
+    shapes = {name: tuple(value.shape) for name, value in SenseVoice(config, vocab_size).state_dict().items()}
+    return {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
+
+
+def write_sense_voice(folder: Path, content: dict[str, Any] | None = None) -> Path:
+    """Write config.yaml, model.pt, am.mvn and the tokens as the hub has them."""
+    content = sense_voice_content() if content is None else content
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
+    (folder / "chn_jpn_yue_eng_ko_spectok.bpe.model").write_bytes(pieces_model())
+    torch.save(sense_voice_state(parse_config(content)), folder / "model.pt")
+    return folder
+
+
+PARAFORMER_TOKENS = [
+    *("<blank>", "<s>", "</s>", "th@@", "is", "a", "的", "我", "hel@@", "lo"),
+    *(f"w{number}@@" for number in range(14)),
+    *(chr(0x4E00 + number) for number in range(15)),
+    *(f"e{number}" for number in range(24)),
+    "<unk>",
+]
+
+
+def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, Any]:
+    """The content of config.yaml, with changes of its parts."""
+    content = sense_voice_content() | {
+        "model": model,
+        "model_conf": {"ctc_weight": 0.0, "lsm_weight": 0.1, "predictor_bias": 1, "sampling_ratio": 0.75},
+        "encoder": "SANMEncoder",
+        "encoder_conf": upstream.PLAIN_ENCODER,
+        "decoder": "ParaformerSANMDecoder",
+        "decoder_conf": upstream.DECODER,
+        "predictor": PARAFORMERS[model][0],
+        "predictor_conf": upstream.PREDICTOR,
+        "tokenizer": "CharTokenizer",
+        "tokenizer_conf": {"unk_symbol": "<unk>", "split_with_space": True},
+    }
+    return content | {
+        name: content[name] | value if isinstance(value, dict) else value for name, value in changes.items()
+    }
+
+
+def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
+    """The tensors of model.pt, those of training too: upstream made its results with all of them."""
+    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
+    shapes["decoder.embed.0.weight"] = (upstream.VOCAB, config.encoder.output_size)
+    return {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
+
+
+def write_paraformer(folder: Path, content: dict[str, Any] | None = None, **more: torch.Tensor) -> Path:
+    """Write config.yaml, model.pt, am.mvn and tokens.json as the hub has them."""
+    content = paraformer_content() if content is None else content
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(PARAFORMER_TOKENS, ensure_ascii=False), encoding="utf-8")
+    torch.save(paraformer_state(parse_config(content)) | more, folder / "model.pt")
+    return folder
