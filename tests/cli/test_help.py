@@ -99,7 +99,7 @@ SEVERAL_TEXTS = {
         "--metrics-port": 2, "--drain-s": 2, "--server": 2, "--tls-certificate": 2, "--seed": 3,
     },
     "audio in chunks, and what is done with it": {"--streaming": 7, "--realtime": 2, "--chunk-ms": 5},
-    "the same, for the WER of a load test": {"--case": 2, "--punctuation": 3, "--units": 2},
+    "the same, for the WER of a load test": {"--case": 2, "--punctuation": 2, "--units": 2},
 }  # fmt: skip
 """Options with several texts of help, and how many: why they are one meaning all the same. Think of one more first:
 an option that means something else needs another name."""
