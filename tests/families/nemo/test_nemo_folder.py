@@ -246,8 +246,8 @@ def test_contexts_and_languages_come_from_the_processor(tmp_path: Path) -> None:
 
 
 def test_every_kind_is_recognised_as_a_model_of_nemo(tmp_path: Path) -> None:
-    assert tuple(VOCAB_SIZES) == OF_NEMO
-    for kind in OF_NEMO:
+    assert {*VOCAB_SIZES} <= {*OF_NEMO}
+    for kind in VOCAB_SIZES:
         found = recognise(write(tmp_path / kind, kind))
         assert found.command("out") == f"tritone export nemo {tmp_path / kind} --output out"
         assert len(found.files) == len(set(found.files)) == 4
