@@ -167,15 +167,16 @@ def test_the_document_has_a_row_for_each_field_of_details():
     span = Span("a", 0.0, 1.0, 0.5)
     reading = {"text": "a", "tokens": (span,), "words": (span,), "confidence": 0.5}
     ended = Transcript(**reading)
+    of_languages = {"language": "en", "languages": (("en", 0.9),), "tags": (("emotion", "HAPPY"),)}
     details = Transcript(
-        **reading, alternatives=(Alternative(score=-1.0, **reading),), ended=(ended,), settled=1
+        **reading, alternatives=(Alternative(score=-1.0, **reading),), ended=(ended,), settled=1, **of_languages
     ).to_dict()
     parts = {
         "a transcript": details,
         "a token or word": details["words"][0],
         "an alternative": details["alternatives"][0],
     }
-    types = {str: "text", float: "number", int: "whole number", bool: "true, false", list: "list"}
+    types = {str: "text", float: "number", int: "whole number", bool: "true, false", list: "list", dict: "object"}
     wanted = {(of, name, types[type(value)]) for of, part in parts.items() for name, value in part.items()}
     page = (Path(__file__).resolve().parents[2] / "docs" / "serving" / "client.md").read_text(encoding="utf-8")
     section = page[page.index("### Details") :]

@@ -94,6 +94,7 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "lm_unit" value { string_value: "auto" } }
         parameters { key: "word_bonus" value { string_value: "0.0" } }
         parameters { key: "timestamps" value { string_value: "true" } }
+            parameters { key: "use_itn" value { string_value: "false" } }
         """,
         pb.ModelConfig(),
     )

@@ -130,7 +130,7 @@ def test_a_server_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) ->
         def kill(self) -> None:
             self.killed = True
 
-    frozen = Frozen(children=list, control=SimpleNamespace(is_live=lambda: next(answers, False)))
+    frozen = Frozen(children=list, control=SimpleNamespace(is_live=lambda: next(answers, False), models=list))
     log = io.StringIO()
     watching = supervisor.Supervisor("repository", ServerOptions(), log=log)
     assert watching._watch(frozen) == 137  # type: ignore[arg-type]

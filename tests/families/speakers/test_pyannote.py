@@ -137,5 +137,5 @@ def test_other_models_of_pyannote_are_named_as_such(tmp_path: Path) -> None:
     def segmentation(whole: dict[str, Any]) -> None:
         whole["state_dict"] = {"sincnet.conv1d.0.weight": torch.zeros(2)}
 
-    with pytest.raises(BundleError, match=r"none of WeSpeaker's ResNets"):
+    with pytest.raises(BundleError, match=r"nor one of WeSpeaker's ResNets"):
         recognise(saved(tmp_path, segmentation))

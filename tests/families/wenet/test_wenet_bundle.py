@@ -146,6 +146,8 @@ def test_the_manifest_tells_the_streaming_arithmetic(causal_bundle: Path) -> Non
         "equal_lengths": False,
         "language": "",
         "languages": {},
+        "text_forms": None,
+        "tags": [],
     }
     streaming = manifest["streaming"]
     assert (streaming["chunk_size"], streaming["left_chunks"], streaming["flexible"]) == (4, 3, True)
