@@ -101,6 +101,20 @@ class Features(_Part):
     sample_scale: Annotated[float, Field(gt=0)] = 32768.0
     normalize: Literal["none", "mean", "per-feature", "all-features"] = "none"
 
+    @classmethod
+    def of_samples(cls, normalize: Literal["none", "all-features"] = "none") -> "Features":
+        """Of a network that takes samples as they are."""
+        return cls(
+            kind="samples",
+            frame_length=1,
+            frame_shift=1,
+            num_mel_bins=1,
+            window="rectangular",
+            preemphasis=0.0,
+            sample_scale=1.0,
+            normalize=normalize,
+        )
+
 
 class Encoder(_Part):
     """`min_samples`: the shortest waveform that gives one encoder frame, and the shortest the graph accepts.

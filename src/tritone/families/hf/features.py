@@ -75,16 +75,7 @@ class Samples(nn.Module):
 
     def described(self) -> Features:
         """As a manifest has it."""
-        return Features(
-            kind="samples",
-            frame_length=1,
-            frame_shift=1,
-            num_mel_bins=1,
-            window="rectangular",
-            preemphasis=0.0,
-            sample_scale=1.0,
-            normalize="all-features" if self.normalize else "none",
-        )
+        return Features.of_samples("all-features" if self.normalize else "none")
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise; what is at or beyond `num_samples` (batch,) int64 may be anything, and is 0 in the result."""

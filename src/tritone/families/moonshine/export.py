@@ -58,16 +58,7 @@ class MoonshineModel(AttendedModel):
     def manifest(self) -> dict[str, Any]:
         return {
             "kind": "encoder-decoder",
-            "features": Features(
-                kind="samples",
-                frame_length=1,
-                frame_shift=1,
-                num_mel_bins=1,
-                window="rectangular",
-                preemphasis=0.0,
-                low_freq=0.0,
-                sample_scale=1.0,
-            ),
+            "features": Features.of_samples(),
             "encoder": Encoder(
                 subsampling_rate=SUBSAMPLING, output_dim=self.sizes.decoder.width, min_samples=MIN_SAMPLES
             ),

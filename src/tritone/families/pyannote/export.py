@@ -179,16 +179,7 @@ class PyannoteModel(ExportedModel):
         config = self.network.config
         return {
             "kind": "segmentation",
-            "features": Features(
-                kind="samples",
-                frame_length=1,
-                frame_shift=1,
-                num_mel_bins=1,
-                window="rectangular",
-                preemphasis=0.0,
-                low_freq=0.0,
-                sample_scale=1.0,
-            ),
+            "features": Features.of_samples(),
             "encoder": Encoder(
                 subsampling_rate=config.frame_samples, output_dim=config.sets, min_samples=config.field_samples
             ),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritone.audio.live import SampleStream
 from tritone.errors import InputError, ServerSetupError
+from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import GatewayRefusal, answer_to
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("tritone.gateway")
 PROTOCOL = "wyoming"
 WIDTH = 2  # bytes of a sample
-MAX_CHANNELS = 8
 SPARE = 64  # connections beyond those of the limits
 NAME = "tritone"
 HOME = {"name": "Tritone", "url": ""}

@@ -50,7 +50,7 @@ ANY_LANGUAGE = "multi"
 
 @dataclass(frozen=True, kw_only=True)
 class ListenRequest:
-    """What a client asks for. `endpointing_ms` and `utterance_end_ms`: None where it says nothing of them; 0 is never.
+    """What a client asks for. `endpointing_ms` and `utterance_end_ms`: 0 where it leaves them to the model.
 
     `favoured`: keywords and their weights, in natural-log units.
     """
@@ -74,8 +74,8 @@ class ListenRequest:
     multichannel: bool = False  # each channel has a transcript of its own
     interim_results: bool = False
     vad_events: bool = False
-    endpointing_ms: int | None = None
-    utterance_end_ms: int | None = None
+    endpointing_ms: int = 0
+    utterance_end_ms: int = 0
 
     @classmethod
     def read(cls, items: Iterable[tuple[str, str]]) -> "ListenRequest":
@@ -111,8 +111,8 @@ class ListenRequest:
             tags=tuple(given.get("tag", ())),
             extra={name: value for name, _, value in pairs},
             utt_split_s=query.number("utt_split", 0.8, 60.0),
-            endpointing_ms=None if "endpointing" not in given else query.milliseconds("endpointing"),
-            utterance_end_ms=None if "utterance_end_ms" not in given else query.milliseconds("utterance_end_ms"),
+            endpointing_ms=query.milliseconds("endpointing"),
+            utterance_end_ms=query.milliseconds("utterance_end_ms"),
             **{name: query.switch(name) for name in SWITCHES},
         )
 
@@ -197,5 +197,5 @@ class _Query:
         return value
 
     def milliseconds(self, name: str) -> int:
-        """0 for `false`, and for `true`, which leaves it to the model, nothing special."""
+        """0 for `false` and `true`, too, which name no time."""
         return 0 if self.text(name).lower() in ("false", "true") else self.whole(name, 0, MAX_MS)

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tritone.errors import InputError
+from tritone.gateway.announced_audio import MAGIC
 from tritone.gateway.callers import RIVA_KEY
 from tritone.gateway.protocols.openai.events import new_id, read_audio, write_event
 from tritone.gateway.protocols.riva import messages
@@ -35,7 +36,6 @@ PROTOCOL = "riva-realtime"
 SUBPROTOCOL = "realtime"
 MAX_SETTINGS = 64 << 10  # bytes
 FORMATS = {"pcm16": "LINEAR_PCM", "none": "LINEAR_PCM", "g711_ulaw": "MULAW", "g711_alaw": "ALAW"}
-MAGIC = (b"RIFF", b"fLaC", b"OggS")
 WORDS = "conversation.item.input_audio_transcription"
 SETTINGS: Mapping[str, Any] = {
     "object": "realtime.transcription_session",
