@@ -19,8 +19,11 @@ LEAST = 0.001  # of a sample that is sound
 def write_toy_turn(path: Path) -> Path:
     """Write the bundle, and return where it is."""
     file = path.with_suffix(".onnx")
-    constants = [numpy_helper.from_array(np.float32(LEAST), "least"), numpy_helper.from_array(np.array([1]), "axes")]
-    constants.append(numpy_helper.from_array(np.float32(16000), "second"))
+    constants = [
+        numpy_helper.from_array(np.array(LEAST, np.float32), "least"),
+        numpy_helper.from_array(np.array([1]), "axes"),
+    ]
+    constants.append(numpy_helper.from_array(np.array(16000, np.float32), "second"))
     nodes = [
         helper.make_node("Abs", ["waveform"], ["size"]),
         helper.make_node("Greater", ["size", "least"], ["sounds"]),
@@ -29,7 +32,7 @@ def write_toy_turn(path: Path) -> Path:
         helper.make_node("Div", ["count", "second"], ["seconds"]),
         helper.make_node("Clip", ["seconds", "", "one"], ["probability"]),
     ]
-    constants.append(numpy_helper.from_array(np.float32(1), "one"))
+    constants.append(numpy_helper.from_array(np.array(1, np.float32), "one"))
     _save(file, nodes, constants, ("waveform", ["batch", SAMPLES]), "probability")
     export_onnx(model=file, output=path)
     return path
@@ -48,7 +51,7 @@ def write_turn_network(path: Path, *, sigmoid: bool = True, frames: int = 800) -
     constants = [
         numpy_helper.from_array(weight, "weight"),
         numpy_helper.from_array(np.array([2]), "axes"),
-        numpy_helper.from_array(np.float32(1), "scale"),
+        numpy_helper.from_array(np.array(1, np.float32), "scale"),
     ]
     _save(path, nodes, constants, ("input_features", ["batch", 80, frames]), "logits")
     return path
