@@ -290,6 +290,7 @@ def test_home_assistant_is_told_of_the_voice(turning: GatewayServer) -> None:
     async def ask() -> list[Any]:
         found = []
         async with AsyncTcpClient("127.0.0.1", turning.ports["wyoming"]) as client:
+            each: Any
             for each in (AudioStart(**form), *(AudioChunk(audio=part, **form) for part in pieces()), AudioStop()):
                 await client.write_event(each.event())
             while (event := await client.read_event()) is not None:
