@@ -167,6 +167,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
+                return  # the connection is the WebSocket's from here on
             else:
                 self._go_on(data[upgrade.args[0] :])
         except httptools.HttpParserError:
