@@ -58,7 +58,7 @@ async def main() -> None:
     parser.add_argument("service", choices=["flux", "deepgram", "openai"])
     parser.add_argument("audio")
     parser.add_argument("--gateway", default="localhost:9000")
-    parser.add_argument("--model", default="gateway", help="a served model, or an alias of the gateway")
+    parser.add_argument("--model", required=True, help="a served model, or an alias of the gateway")
     given = parser.parse_args()
     samples, rate = soundfile.read(given.audio, dtype="int16")
     stt = service(given.service, given.gateway, given.model)
