@@ -51,6 +51,16 @@ def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def turning(triton: TritonServer) -> Iterator[GatewayServer]:
+    """A gateway whose turns the toy classifier ends."""
+    options = GatewayOptions(
+        triton=f"http://{triton.http_address}", port=0, ports={"riva": 0, "wyoming": 0}, turn_model="turns"
+    )
+    with GatewayServer(options).background() as running:
+        yield running
+
+
 @pytest.fixture
 def run(gateway: GatewayServer) -> Run:
     """Runs a coroutine in the gateway's event loop, and returns its result."""

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,10 @@ from wyoming.vad import VoiceStarted, VoiceStopped
 
 from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
 from tritone.audio.pcm import to_pcm
-from tritone.gateway import GatewayOptions
 from tritone.gateway.ask import Ask, Event, TurnEnd, TurnOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
-from tritone.server import TritonServer
 
 TIMEOUT_S = 60.0
 CALLER = Caller(protocol="test")
@@ -122,15 +120,6 @@ def test_a_model_that_finds_no_ends_of_turns_is_refused(gateway: Any, run: Any, 
 
 
 # The protocols, at a gateway whose turns a classifier ends.
-
-
-@pytest.fixture(scope="module")
-def turning(triton: TritonServer) -> Iterator[GatewayServer]:
-    options = GatewayOptions(
-        triton=f"http://{triton.http_address}", port=0, ports={"riva": 0, "wyoming": 0}, turn_model="turns"
-    )
-    with GatewayServer(options).background() as running:
-        yield running
 
 
 def pieces(audio: Any = TALK, step: int = 3200) -> list[bytes]:
