@@ -20,6 +20,7 @@ from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.vad import VoiceStarted, VoiceStopped
 
+from fake_speech import heard as until_closed
 from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
 from tritone.audio.pcm import to_pcm
 from tritone.gateway.ask import Ask, Event, TurnEnd, TurnOptions, VadOptions
@@ -239,6 +240,36 @@ def test_fluxs_thresholds_change_in_a_stream_and_turns_end_when_they_are_forced_
         (ONE, "model", 0),
         (NEO, "manual", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "part"),
+    [
+        ("eot_threshold=nan", b"", "eot_threshold"),
+        ("eot_timeout_ms=1e9", b"", "eot_timeout_ms"),
+        ("redact=pci", b"", "redact"),
+        ("model=none", b"", "none"),
+        ("", '{"type": "Finalize"}', "ForceEndTurn"),
+        ("", "no JSON", "JSON"),
+    ],
+)
+def test_flux_says_why_a_stream_ends(turning: GatewayServer, query: str, message: str | bytes, part: str) -> None:
+    path = f"/v2/listen?encoding=linear16&sample_rate={SAMPLE_RATE}&{query}"
+    with open_socket(f"ws://127.0.0.1:{turning.port}{path}", open_timeout=TIMEOUT_S) as socket:
+        if message:
+            socket.send(message)
+        found, _ = until_closed(socket)
+    assert found[-1]["type"] == "Error"
+    assert part in found[-1]["description"]
+
+
+@pytest.mark.parametrize(
+    "thresholds", ["no object", {"eot_threshold": [1]}, {"eot_threshold": "x"}, {"unknown": 1}, {"eot_timeout_ms": -1}]
+)
+def test_thresholds_that_cannot_be_used_change_nothing(turning: GatewayServer, thresholds: Any) -> None:
+    sent = [json.dumps({"type": "Configure", "thresholds": thresholds}), json.dumps({"type": "CloseStream"})]
+    found = messages(turning, f"/v2/listen?encoding=linear16&sample_rate={SAMPLE_RATE}", [], sent, [])
+    assert [each["type"] for each in found] == ["Connected", "ConfigureFailure"]
 
 
 def test_flux_warns_where_no_classifier_could_keep_to_its_thresholds(gateway: GatewayServer) -> None:
