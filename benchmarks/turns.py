@@ -4,10 +4,11 @@
 
 `--data` has the folders an4 and librispeech_mini, each a tar of audio and metadata.jsonl; `--vad` and `--turn` are
 bundles of `tritone export silero` and `tritone export smart-turn`. A turn is a test utterance, broken near its middle
-at a quiet place by a pause of 0.3 to 2 s, with 4 s of silence behind it; a quiet microphone's noise is everywhere. Each
-is a live stream of the gateway to a shipped model, heard as fast as it goes, in pieces of 100 ms. A rule cuts somebody
-off if it ends the turn before its last word has ended; it is as late as the audio that has come when it ends the turn
-after that. The turns are the same with every run; times are those of the machine. Writes <output>.json, .md.
+by a pause of 0.3 to 2 s, with 4 s of silence behind it; a quiet microphone's noise is everywhere. It is broken between
+phrases, at the quietest place of its middle half, or within one, at the quietest place near its middle. Each is a live
+stream of the gateway to a shipped model, heard as fast as it goes, in pieces of 100 ms. A rule cuts somebody off if it
+ends the turn before its last word has ended; it is as late as the audio that has come when it ends the turn after that.
+The turns are the same with every run; times are those of the machine. Writes <output>.json, .md.
 """
 
 import argparse
@@ -41,9 +42,13 @@ from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 from tritone.repository import ModelOptions
 
-COUNT = 40  # test utterances of a corpus
-MIDDLE, QUIET_S = 0.45, 0.1  # where the middle of an utterance begins; the length of a quiet place
-SPEECH: Mapping[str, str] = {"LibriSpeech": "librispeech_mini", "AN4": "an4"}
+COUNT = 50  # test utterances of a corpus
+BETWEEN, WITHIN = (0.25, 0.2), (0.45, 0.1)  # where the middle begins, of an utterance; seconds that are quiet
+SPEECH: Mapping[str, tuple[str, tuple[float, float]]] = {
+    "LibriSpeech, between phrases": ("librispeech_mini", BETWEEN),
+    "LibriSpeech, within a phrase": ("librispeech_mini", WITHIN),
+    "AN4, within a phrase": ("an4", WITHIN),
+}
 PAUSES_S, SILENCE_S = (0.3, 2.0), 4.0  # within a turn, and behind it
 SHORT_S = 1.0  # pauses within turns are told apart by this
 PIECE_S = 0.1
@@ -64,7 +69,6 @@ RULES: Mapping[str, Ask] = {
     "silence of 1 s": after(1.0),
     "Smart Turn": judged(),
     "Smart Turn, threshold 0.8": judged(threshold=0.8),
-    "Smart Turn, asked after 0.5 s": judged(pause_s=0.5),
 }
 COLUMNS = (
     Column("speech", "speech"),
@@ -91,12 +95,12 @@ class Turn:
     end_s: float
 
 
-def broken(part: Part) -> list[Part]:
-    """A recording in two, at the quietest place near its middle."""
-    samples = part.samples
-    size = round(QUIET_S * RATE)
+def broken(part: Part, place: tuple[float, float]) -> list[Part]:
+    """A recording in two, at the quietest place of its middle."""
+    samples, (share, quiet_s) = part.samples, place
+    size = round(quiet_s * RATE)
     power = np.convolve(np.square(samples, dtype=np.float64), np.ones(size), "valid")
-    first, last = round(MIDDLE * len(power)), round((1 - MIDDLE) * len(power))
+    first, last = round(share * len(power)), round((1 - share) * len(power))
     middle = first + int(np.argmin(power[first:last])) + size // 2
     halves = (samples[:middle], samples[middle:])
     return [Part(id=f"{part.id}-{index}", samples=each) for index, each in enumerate(halves)]
@@ -104,11 +108,12 @@ def broken(part: Part) -> list[Part]:
 
 def turns_of(data: Path, speech: str, count: int) -> Iterator[Turn]:
     """The turns of one sort of speech."""
-    parts = [part for each in recordings(data, SPEECH[speech], {"split": "test"}).values() for part in each]
+    corpus, place = SPEECH[speech]
+    parts = [part for each in recordings(data, corpus, {"split": "test"}).values() for part in each]
     for seed, part in enumerate(parts[:: max(1, len(parts) // count)][:count]):
         options = JoinOptions(pauses_s=PAUSES_S, edges_s=SILENCE_S, trim=True, level_dbfs=-26, seed=seed)
         known: Joined
-        samples, known = join(broken(part), sample_rate=RATE, options=options)
+        samples, known = join(broken(part, place), sample_rate=RATE, options=options)
         before, behind = (each.speech for each in known.parts)
         yield Turn(samples=samples, pause_s=behind[0].start_s - before[-1].end_s, end_s=behind[-1].end_s)
 
@@ -189,9 +194,9 @@ def page(rows: list[dict[str, Any]], stamp: Stamp) -> str:
         f"was shorter than {SHORT_S:g} s and those whose pause was longer. Late: how much audio after the last word "
         "had come when the turn ended, among it up to 0.16 s that wait for a full chunk. Final text: from the "
         "decision to the text of the turn. Classifier: from the pause to its answer. Utterances are read aloud "
-        "(LibriSpeech), or spelled words, numbers and commands (AN4), and broken by a pause of 0.3 to 2 s near their "
-        "middle. Nobody hesitates there as people do who think, LibriSpeech's recordings often end within a sentence, "
-        "and its readers pause between phrases as well, where turns are cut off, too. What follows from it is in "
+        "(LibriSpeech), or spelled words, numbers and commands (AN4), and broken by a pause of 0.3 to 2 s between "
+        "phrases, where a sentence might be over, or within one. Nobody hesitates there as people do who think, and "
+        "LibriSpeech's recordings often end within a sentence. What follows from it is in "
         "[turns.md](../applications/turns.md).\n\n"
         f"{table.to_markdown().strip()}\n\n{stamp.summary()}\n"
     )
