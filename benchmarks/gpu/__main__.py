@@ -135,7 +135,11 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
 
     def compile_ahead(part: str, planned: Compiled, arguments: Mapping[str, Any]) -> None:
         with turns:
-            told = {"model": planned.model, "precision": planned.precision, "search": planned.search}
+            told: dict[str, Any] = {
+                "model": planned.model,
+                "precision": planned.precision,
+                "search": planned.search,
+            }
             if planned.chunk_size:
                 told["chunk_size"] = planned.chunk_size
             try:
