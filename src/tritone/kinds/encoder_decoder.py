@@ -32,6 +32,10 @@ class EncoderDecoderKind(WhisperKind):
             return dict(WAVEFORMS), {"encoder_out": found, **heard}
         return decoder_tensors(special, heard, manifest.tokens.size)
 
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        assert bundle.manifest.encoder_decoder is not None
+        return tuple(bundle.manifest.encoder_decoder.languages)
+
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("decoder",)
 
