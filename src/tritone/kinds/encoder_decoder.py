@@ -7,7 +7,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
 from tritone.kinds.whisper import WhisperKind, cross_tensors, decoder_tensors
 from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
-from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ class EncoderDecoderKind(WhisperKind):
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
         assert bundle.manifest.encoder_decoder is not None
         return tuple(bundle.manifest.encoder_decoder.languages)
+
+    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
+        special = bundle.manifest.encoder_decoder
+        assert special is not None
+        able = {"word_times": special.word_times is not None, "translate": ENGLISH in special.languages}
+        return ("transcribe", *(name for name, is_able in able.items() if is_able))
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("decoder",)
