@@ -155,7 +155,7 @@ class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
     `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
-    tokens like `<|laughter|>` are marks, which no text has.
+    tokens like `<|laughter|>` and `<de-DE>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"

@@ -207,7 +207,7 @@ def _open(
         if where.url is None:
             return _load(where, on_ray, playback, {**search, **own}, decoding, timed)
         client = where.connect()
-        if timed and client.model(where.model).has_prompt:
+        if timed and client.model(where.model).has_word_times:
             decoding = {**timed, **decoding}
         return transcriber(
             client,

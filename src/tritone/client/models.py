@@ -61,7 +61,11 @@ class ModelInfo:
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
-    has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
+    decodes: bool = False  # whether its options are Whisper's, and not those of a search
+    has_prompt: bool = False  # whether requests may give a prompt and temperatures, as to Whisper models
+    finds_language: bool = False  # whether it detects which language is spoken, among those allowed
+    translates: bool = False  # whether it writes English of other languages
+    has_word_times: bool = False  # whether it writes times of words where it is asked for them
     languages: tuple[str, ...] = ()  # which requests may name, if the server knows
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
@@ -179,6 +183,10 @@ class ModelInfo:
             else:
                 kind = "diarization" if told else "activity"
         parameters = config.get("parameters", {})
+        decodes = "decoding" in parameters
+        # Of repositories that do not say it, all such models are Whisper's.
+        usual = "prompt,word_times,detect,translate" if decodes else ""
+        abilities = parameters.get("abilities", {}).get("string_value", usual).split(",")
         return cls(
             name=config["name"],
             kind=kind,
@@ -186,10 +194,14 @@ class ModelInfo:
             batched=int(config.get("max_batch_size", 0)) > 0,
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
-            has_search="search" in parameters or "decoding" in parameters,
+            has_search="search" in parameters or decodes,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
-            has_prompt="decoding" in parameters,  # of Whisper models
+            decodes=decodes,
+            has_prompt="prompt" in abilities,
+            finds_language="detect" in abilities,
+            translates="translate" in abilities,
+            has_word_times="word_times" in abilities,
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours report their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,

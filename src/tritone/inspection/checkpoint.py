@@ -177,6 +177,15 @@ def _folder(folder: Path) -> Checkpoint:
             files=[*some(*(f"*-{part}{form}.{end}" for part in ("encoder", "decoder") for end in ENDS)), *table],
             int8=True,
         )
+    if some("uncached_decode*.onnx") and some("tokens.txt"):
+        return Checkpoint(
+            what="a Moonshine in a folder of sherpa-onnx",
+            family="sherpa-onnx",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("preprocess*.onnx", "*code.onnx", "*code.int8.onnx", "tokens.txt"),
+            extra="export",
+        )
     if speechbrain := some(SPEECHBRAIN):
         return _file(speechbrain[0])
     if some("encoder*.onnx", "model*.onnx", "ctc*.onnx") and some("tokens.txt"):

@@ -116,6 +116,14 @@ class Kind(ABC):
         """The languages that requests to a bundle's model may name; none where it is told no language."""
         return ()
 
+    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
+        """What of the options of decoding requests to a bundle's model may ask for; empty where there are none.
+
+        `transcribe`: of all; `prompt`: a text before, and temperatures; `detect`: to find the language; `translate`:
+        into English; `word_times`.
+        """
+        return ()
+
     # Serving.
 
     @abstractmethod

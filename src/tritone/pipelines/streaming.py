@@ -16,7 +16,7 @@ from tritone.pipelines.graphs.runner import Outputs
 from tritone.pipelines.graphs.samples import Index
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.searching.readings import ReadingBuilder, given_language, transcript
+from tritone.pipelines.searching.readings import ReadingBuilder, given_language, languages_of, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
 from tritone.pipelines.streams import Step, StreamPipeline
@@ -198,7 +198,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             reading.confidence,
             self._heard_s(slot),
             is_final=False,
-            language=given_language(self.bundle.manifest.encoder, segment.search.options),
+            **languages_of(reading.parts, given_language(self.bundle.manifest.encoder, segment.search.options)),
         )
         return self._placed(partial, stream)
 
