@@ -100,6 +100,18 @@ def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, A
     }
 
 
+def stream_content(factor: float = upstream.PREDICTOR["smooth_factor"], **changes: Any) -> dict[str, Any]:
+    """The content of config.yaml of a Paraformer for streams; `factor`: of its predictor."""
+    content = paraformer_content("ParaformerStreaming") | {
+        "encoder": "SANMEncoderChunkOpt",
+        "encoder_conf": upstream.STREAM_ENCODER,
+        "decoder_conf": upstream.STREAM_DECODER,
+        "predictor_conf": upstream.PREDICTOR | {"smooth_factor": factor},
+        "frontend": "WavFrontendOnline",
+    }
+    return content | {name: content[name] | value for name, value in changes.items()}
+
+
 def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
     """The tensors of model.pt, those of training too: upstream made its results with all of them."""
     shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
