@@ -287,5 +287,79 @@ def _stream(model: Any, signal: Any, front_end: Any, asked: dict[str, Any]) -> t
     return counts, log_probs
 
 
+MARKS = ["<unk>", "_", "，", "。", "？", "、"]
+WORDS = [
+    "<unk>",
+    *(chr(0x4E00 + number) for number in range(40)),
+    *("the", "cat", "sat", "on", "a", "mat", "it's", "good", "ok"),
+]
+LONG_WORDS = [*WORDS, "一丁", "丂七丄", "丅丆万"]  # of which jieba is told
+PUNCTUATION: dict[str, Any] = {
+    "ignore_id": 0,
+    "embed_unit": 24,
+    "att_unit": 24,
+    "punc_list": MARKS,
+    "sentence_end_id": 3,
+}
+PUNCTUATION_ENCODER = PLAIN_ENCODER | {"input_size": 24, "output_size": 24}
+# Of marks: some of all; and no ends of sentences, so that long ones are cut at commas.
+BIASES = ((-50.0, 1.2, 0.0, 0.0, -0.5, -0.5), (-50.0, 2.0, 0.0, -50.0, -50.0, -50.0))
+
+
+def texts() -> list[str]:
+    """Texts of Chinese and English words, known and unknown, short and long."""
+    random = np.random.default_rng(3)
+    found = [
+        "一",
+        "cat",
+        "it's ok",
+        "the zebra sat 乙",
+        "一丁 cat丂七 the丄",
+        "    一  丁   ",
+        "Cat 4 5.5 一",
+        "é一cafés",
+    ]
+    for length in (19, 20, 21, 40, 70, 500):
+        words = [WORDS[1 + int(number)] for number in random.integers(0, len(WORDS) - 1, length)]
+        found.append("".join(f" {word} " if word.isascii() and random.uniform() < 0.8 else word for word in words))
+    return found
+
+
+def punctuation() -> dict[str, Array]:
+    """Each text with marks, as upstream writes it: with the marks of both biases; and in words of jieba."""
+    import torch
+
+    import_module("funasr.models.sanm.encoder")
+    network = import_module("funasr.models.ct_transformer.model").CTTransformer
+    tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        dictionary = Path(folder) / "jieba_usr_dict"
+        dictionary.write_text("".join(f"{word} 1000\n" for word in LONG_WORDS if len(word) > 1), encoding="utf-8")
+        for number, (bias, words, more) in enumerate(
+            (
+                (BIASES[0], WORDS, {}),
+                (BIASES[1], WORDS, {}),
+                (BIASES[0], LONG_WORDS, {"jieba_usr_dict": str(dictionary)}),
+            )
+        ):
+            model = filled(
+                network(
+                    encoder="SANMEncoder",
+                    encoder_conf=PUNCTUATION_ENCODER,
+                    vocab_size=len(words),
+                    **PUNCTUATION,
+                    **more,
+                )
+            )
+            model.decoder.bias.copy_(torch.tensor(bias))
+            written = []
+            for text in texts():
+                given = {"key": ["t"], "tokenizer": tokenizer(token_list=words, unk_symbol="<unk>"), "device": "cpu"}
+                written.append(model.inference([text], **given)[0][0]["text"])
+            found[f"marked_{number}"] = np.array(written)
+    return found
+
+
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **streams())  # type: ignore[arg-type]
+    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **streams(), **punctuation())  # type: ignore[arg-type]

@@ -195,7 +195,7 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     front_end = _front_end(root.section("frontend_conf", OF_FRONT_END))
     ids = root.part("model_conf", (*OF_MODEL_CONF, *hotwords_conf, *(OF_STREAMS_CONF if streams else ())))
     part = root.section("encoder_conf", (*OF_ENCODER, *(OF_CHUNKS if streams else ())))
-    encoder = _encoder(part, front_end, 1e-12 if decodes else 1e-5, "pe_online" if streams else "pe")
+    encoder = encoder_of(part, front_end.size, 1e-12 if decodes else 1e-5, "pe_online" if streams else "pe")
     if decodes and encoder.after_blocks:
         raise ExportError("config.encoder_conf: tp_blocks is of SenseVoice alone")
     if decodes:
@@ -302,7 +302,17 @@ def _front_end(part: Section) -> FrontEndConfig:
 _FRAME_MS = (("length", 25), ("shift", 10))
 
 
-def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float, layer: str) -> EncoderConfig:
+def encoder_of(part: Section, input_size: int, norm_eps: float, layer: str) -> EncoderConfig:
+    """Read encoder_conf.
+
+    Args:
+        input_size: numbers of a row.
+        norm_eps: of all layer norms.
+        layer: the input layer that there must be.
+
+    Raises:
+        ExportError: a setting is missing, unknown or unsupported.
+    """
     if not part.flag("normalize_before", True) or part.flag("concat_after", False):
         raise ExportError("config.encoder_conf: supported are normalize_before: true and concat_after: false alone")
     part.choice("input_layer", [layer], "conv2d")
@@ -310,7 +320,7 @@ def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float, layer: s
     part.choice("selfattention_layer_type", ["sanm"], "sanm")
     part.choice("positionwise_layer_type", ["linear"], "linear")
     found = EncoderConfig(
-        input_size=front_end.size,
+        input_size=input_size,
         output_size=part.whole("output_size", 256, least=1),
         heads=part.whole("attention_heads", 4, least=1),
         hidden=part.whole("linear_units", 2048, least=1),
@@ -322,5 +332,5 @@ def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float, layer: s
     )
     _check_memory("encoder_conf", found.output_size, found.heads, found.kernel, found.shift)
     if found.input_size < 4 or found.input_size % 2:
-        raise ExportError(f"config.frontend_conf: rows of {found.input_size} numbers have no position vectors")
+        raise ExportError(f"config: rows of {found.input_size} numbers have no position vectors")
     return found

@@ -38,6 +38,7 @@ from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoic
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
+from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
 from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
 from tritone.runtime import Graph
 
@@ -45,7 +46,7 @@ SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")
 
 
 def export_funasr(**choices: Any) -> ExportReport:
-    """Export a model of FunASR: SenseVoice-Small, a Paraformer, or a Paraformer for streams.
+    """Export a model of FunASR: SenseVoice-Small, a Paraformer, also for streams, or CT-Transformer, for punctuation.
 
     Args:
         choices: the fields of `FunasrOptions`.
@@ -59,13 +60,21 @@ def export_funasr(**choices: Any) -> ExportReport:
     folder = options.folder
     if not folder.is_dir():
         raise ExportError(f"folder not found: {folder}; give one of FunASR's models, with {CONFIG} and {WEIGHTS}")
-    settings = parse_config(read_config_file(folder / CONFIG))
+    content = read_config_file(folder / CONFIG)
+    if content.get("model") == CT_TRANSFORMER:
+        _check_sizes(options, CT_TRANSFORMER)
+        return write_bundle(PunctuationModel(options, content), options)
+    settings = parse_config(content)
     if settings.model == STREAMS:
         return write_bundle(StreamingModel(options, settings), options)
-    if sizes := [name for name in SIZES if getattr(options, name) is not None]:
-        raise ExportError(f"{', '.join(sizes)} is of {STREAMS}, and this is {settings.model}; leave it out")
+    _check_sizes(options, settings.model)
     kind = ParaformerModel if settings.model in PARAFORMERS else SenseVoiceModel
     return write_bundle(kind(options, settings), options)
+
+
+def _check_sizes(options: FunasrOptions, model: str) -> None:
+    if sizes := [name for name in SIZES if getattr(options, name) is not None]:
+        raise ExportError(f"{', '.join(sizes)} is of {STREAMS}, and this is {model}; leave it out")
 
 
 class FunasrModel(ExportedModel):
