@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.punctuation import punctuator
 from tritone.gateway.options import GatewayOptions
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
@@ -41,6 +42,14 @@ def gateway(
     alias: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
+    ] = None,
+    punctuation_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A model that writes punctuation (FunASR's ct-punc), a bundle or a folder; it runs in this process for "
+            "who asks for punctuation, in place of rules.",
+        ),
     ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
@@ -92,6 +101,7 @@ def gateway(
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
+            punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,
             tls=tls,
         )
         server = GatewayServer(options, on_started=_show)

@@ -13,6 +13,7 @@ from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.punctuation import punctuator
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
@@ -28,7 +29,6 @@ from tritone.texts import TextOptions, tidy
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
-    from tritone.pipelines.punctuation import Punctuator
     from tritone.result import TranscriptResult
 
 
@@ -170,7 +170,7 @@ def transcribe(
         system = stack.enter_context(closing(system))
         if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
-        marked = None if punctuation_model is None else _punctuator(punctuation_model, where.device or "cpu").transcript
+        marked = None if punctuation_model is None else punctuator(punctuation_model, where.device or "cpu").transcript
         if marked is not None:
             texts = replace(texts, punctuate=False)
         if streaming:
@@ -192,15 +192,6 @@ def transcribe(
                 advance()
     if printer.failed:
         raise typer.Exit(1)
-
-
-def _punctuator(name: str, device: str) -> "Punctuator":
-    from tritone import load_as
-    from tritone.pipelines.punctuation import Punctuator
-
-    punctuator = load_as(Punctuator, name, device=device)
-    punctuator.punctuate("ok")  # opens the graph: what is wrong with it concerns all files
-    return punctuator
 
 
 def _tidied(

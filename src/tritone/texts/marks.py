@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tritone.texts.written import places
-from tritone.transcript import Span, Transcript
+from tritone.transcript import Alternative, Span, Transcript
 
 PASSAGE = 20  # words
 LONGEST = 200  # of a sentence without an end, which is then cut at a comma
+MOST = 1000  # of one without any mark, so that no text takes more than its length
 ENDS, PAUSES = ("\u3002", "\uff1f"), ("\uff0c", "\u3001")  # of Chinese: . ? and , with the comma of lists
 WIDE = {"\uff0c": ",", "\u3002": ".", "\uff1f": "?"}  # behind words of ASCII
 MARKED = re.compile(r"[.?!\u3002\uff1f\uff01]\s*$")
@@ -42,33 +43,36 @@ class Marker:
 
     def text(self, text: str) -> str:
         """A text with marks. One that ends with a mark already stays as it is, as does an empty one."""
-        pieces = self._pieces(text)
-        written = "".join(f"{' ' if piece.spaced else ''}{piece.text}{piece.mark}" for piece in pieces)
-        return written.strip() if pieces else text
+        return self._written(text, ())[0]
 
     def transcript(self, transcript: Transcript) -> Transcript:
         """A final transcript with marks in its text, its words, its other readings and its segments."""
+        text, words = self._written(transcript.text, transcript.words)
         return replace(
             transcript,
-            text=self.text(transcript.text),
-            words=self._words(transcript.text, transcript.words),
-            alternatives=tuple(
-                replace(each, text=self.text(each.text), words=self._words(each.text, each.words))
-                for each in transcript.alternatives
-            ),
+            text=text,
+            words=words,
+            alternatives=tuple(map(self._alternative, transcript.alternatives)),
             ended=tuple(map(self.transcript, transcript.ended)),
             history=self.text(transcript.history),
             segments=tuple(replace(each, text=self.text(each.text)) for each in transcript.segments),
         )
 
-    def _words(self, text: str, words: tuple[Span, ...]) -> tuple[Span, ...]:
-        """Words with the marks behind their ends; as they are where they are not those of the text."""
+    def _alternative(self, reading: Alternative) -> Alternative:
+        text, words = self._written(reading.text, reading.words)
+        return replace(reading, text=text, words=words)
+
+    def _written(self, text: str, words: tuple[Span, ...]) -> tuple[str, tuple[Span, ...]]:
+        """A text with marks, and its words with the marks behind them, unless they are not those of the text."""
+        if not (pieces := self._pieces(text)):
+            return text, words
+        written = "".join(f"{' ' if piece.spaced else ''}{piece.text}{piece.mark}" for piece in pieces).strip()
         found = places(text, words)
         if not found:
-            return words
-        ends = {piece.end: piece.mark for piece in self._pieces(text)}
-        begins = {piece.begin: piece.text[:1] for piece in self._pieces(text)}
-        return tuple(
+            return written, words
+        ends = {piece.end: piece.mark for piece in pieces}
+        begins = {piece.begin: piece.text[:1] for piece in pieces}
+        return written, tuple(
             replace(word, text=begins.get(begin, word.text[:1]) + word.text[1:] + ends.get(end, ""))
             for word, (begin, end) in zip(words, found, strict=True)
         )
@@ -113,9 +117,10 @@ class Marker:
         return labels, firsts
 
     def _sentence_end(self, labels: list[int]) -> int:
-        """The last word but two of a passage behind which a sentence ends; -1 if there is none.
+        """The last word of a passage behind which a sentence ends, but for its last one; -1 if there is none.
 
-        Of one that is too long it is the last comma, whose label then is that of an end.
+        Of one that is too long it is the last comma, whose label then is that of an end. One without any mark is given
+        up at some length.
         """
         comma = -1
         for index in range(len(labels) - 2, 1, -1):
@@ -126,7 +131,7 @@ class Marker:
         if len(labels) > LONGEST and comma >= 0:
             labels[comma] = self.full_stop
             return comma
-        return -1
+        return len(labels) - 3 if len(labels) > MOST else -1
 
 
 @dataclass(frozen=True)

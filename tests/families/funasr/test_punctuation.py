@@ -1,6 +1,7 @@
 """CT-Transformer from FunASR's and sherpa-onnx's folders: upstream's texts, transcripts with times, refusals."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,19 @@ def test_a_transcript_gets_marks_in_text_words_and_parts() -> None:
     for text in ("", "  ", "It is done.", "好了吗？"):
         assert marker.text(text) == text
     assert marker.transcript(Transcript("cat sat", words=words)).words == words  # they are of another text
+
+
+def test_no_passage_is_longer_than_a_text_without_marks_may_make_it() -> None:
+    lengths: list[int] = []
+
+    def none(words: Sequence[str]) -> list[int]:
+        lengths.append(len(words))
+        return [0] * len(words)
+
+    marker = Marker(("", "。"), 1, none)
+    assert marker.text("word " * 5000) == "Word" + " word" * 4999 + "."
+    assert 1000 < max(lengths) <= 1020
+    assert len(lengths) == 250
 
 
 def test_partial_texts_stay_open(bundles: list[Bundle]) -> None:
