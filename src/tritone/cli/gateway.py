@@ -47,7 +47,7 @@ def gateway(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="A model that writes punctuation (FunASR's ct-punc), a bundle or a folder; it runs in this process for "
+            help="A model that writes punctuation (FunASR's ct-punc), a bundle or a folder; it runs here for "
             "who asks for punctuation, in place of rules.",
         ),
     ] = None,
