@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.punctuation import punctuator
+from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.gateway.options import GatewayOptions
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
@@ -43,14 +43,7 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
     ] = None,
-    punctuation_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model that writes punctuation (FunASR's ct-punc), a bundle or a folder; it runs here for "
-            "who asks for punctuation, in place of rules.",
-        ),
-    ] = None,
+    punctuation_model: PunctuationModel = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,

@@ -13,7 +13,7 @@ from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.punctuation import punctuator
+from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
@@ -82,14 +82,7 @@ def transcribe(
         ),
     ] = None,
     labels: SpeakerLabels,
-    punctuation_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model that writes punctuation (FunASR's ct-punc), named as --model; it runs here, in place of the "
-            "rules of --punctuate.",
-        ),
-    ] = None,
+    punctuation_model: PunctuationModel = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     texts: TextOptions,
     format: OutputFormat = "text",

@@ -1,9 +1,20 @@
-"""The model of --punctuation-model, opened."""
+"""The option --punctuation-model, and its model, opened."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from tritone.pipelines.punctuation import Punctuator
+
+PunctuationModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="A model that writes punctuation (FunASR's ct-punc), a bundle or a folder; it runs here, in place "
+        "of the rules of punctuate.",
+    ),
+]
 
 
 def punctuator(name: str, device: str = "cpu") -> "Punctuator":
