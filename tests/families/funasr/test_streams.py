@@ -10,8 +10,10 @@ import pytest
 import tritone
 from families import funasr_models
 from families.funasr import upstream
+from serving import quiet_options
 from tritone.bundle import Bundle
 from tritone.bundle.vocabulary import Vocabulary
+from tritone.client import Client
 from tritone.errors import ExportError, InputError
 from tritone.families.funasr.config import parse_config
 from tritone.families.funasr.export import export_funasr
@@ -19,7 +21,10 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import StreamingPipeline
 from tritone.pipelines.streams import Step
 from tritone.prepare.precision import choose
+from tritone.repository import build_repository
+from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
+from tritone.server import TritonServer
 from tritone.transcript import Transcript
 
 GOLDEN = np.load(upstream.PATH)
@@ -133,6 +138,34 @@ def test_streams_too_short_for_a_frame_have_no_text_and_slots_are_clean(bundles:
     for samples in (0, 399):
         assert decoded(pipeline, [SIGNALS[0][:samples]], [1000])[0].text == ""
     assert decoded(pipeline, SIGNALS[4:5], [19500]) == [expected]
+
+
+def test_segments_of_a_stream_have_its_tokens_at_their_times(bundles: list[Bundle]) -> None:
+    [expected] = decoded(StreamingPipeline(bundles[0]), SIGNALS[:1], [9600])
+    pipeline = StreamingPipeline(bundles[0], endpoints=EndpointRules(max_segment_s=1.0))
+    slot, ended = pipeline.open(), []
+    for start in range(0, len(SIGNALS[0]), 4800):
+        final = start + 4800 >= len(SIGNALS[0])
+        [answer] = pipeline.advance([Step(slot, SIGNALS[0][start : start + 4800], final=final)])
+        ended += answer.ended
+    segments = [*ended, answer]
+    assert len(segments) > 2
+    found = [(token.text, token.start_s) for each in segments for token in each.tokens]
+    assert [text for text, _ in found] == [token.text for token in expected.tokens]
+    np.testing.assert_allclose([at for _, at in found], [token.start_s for token in expected.tokens], atol=0.061)
+
+
+@pytest.mark.slow  # a server
+def test_a_server_has_the_same_partial_and_final_texts(bundles: list[Bundle], tmp_path: Path) -> None:
+    expected = decoded(StreamingPipeline(bundles[0]), SIGNALS, [9600] * len(SIGNALS))
+    build_repository([bundles[0].path], tmp_path / "repository")
+    with TritonServer(tmp_path / "repository", quiet_options()) as server, Client(server.grpc_address) as client:
+        streams = [client.stream(chunk_ms=170 + 90 * index) for index in range(len(SIGNALS))]
+        for stream, signal in zip(streams, SIGNALS, strict=True):
+            stream.accept(signal[:30000])
+        for stream, signal, wanted in zip(streams, SIGNALS, expected, strict=True):
+            assert wanted.text.startswith(stream.accept(signal[30000:]).text)
+            assert stream.finish().text == wanted.text
 
 
 def test_a_bundle_of_streams_alone_is_loaded_and_searched_greedily(bundles: list[Bundle]) -> None:
