@@ -28,7 +28,6 @@ from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
 from tritone.gateway.whole import WholeStream
-from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
 if TYPE_CHECKING:
@@ -258,7 +257,7 @@ class Live:
         self._text, self._settled = found.text, found.settled
         if self._speakers is not None:
             placed = self._speakers.so_far(placed)
-        self._add_event("partial", self.received_s, tidy(placed, self._ask.texts))
+        self._add_event("partial", self.received_s, self._speech.so_far(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""

@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
+from tritone.transcript import Transcript
 
 DEFAULT_PORT = 9000
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
@@ -20,6 +21,7 @@ class GatewayOptions:
     `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
+    `punctuation`: writes marks into final transcripts, in place of rules, where they are asked for; called in threads.
     """
 
     triton: str = option(
@@ -45,6 +47,7 @@ class GatewayOptions:
     drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    punctuation: Callable[[Transcript], Transcript] | None = None
     keys: Path | None = option(
         None, "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."
     )

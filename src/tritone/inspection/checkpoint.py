@@ -166,6 +166,15 @@ def _folder(folder: Path) -> Checkpoint:
             extra="export",
             int8=True,
         )
+    if {"config.yaml", "model.pt", "tokens.json"} <= set(names):
+        return Checkpoint(
+            what="a punctuation model of FunASR",
+            family="funasr",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("config.yaml", "model.pt", "tokens.json", "jieba_usr_dict"),
+            extra="export",
+        )
     if (config_yaml := some("config.yaml")) and (weights := some("avg_model.pt", "model_*.pt")):
         return _of_wespeaker(weights[0], config_yaml[0])
     if some("*-encoder*.onnx") and some("*-decoder*.onnx") and (table := some("*-tokens.txt")):
@@ -195,6 +204,14 @@ def _folder(folder: Path) -> Checkpoint:
             arguments={"folder": folder},
             first="folder",
             files=some(*(f"*.{end}" for end in ENDS), "tokens.txt"),
+        )
+    if some("model.onnx", "model.int8.onnx") and some("tokens.json"):
+        return Checkpoint(
+            what="a punctuation model of sherpa-onnx",
+            family="sherpa-onnx",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("model.onnx", "model.int8.onnx"),
         )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
         chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]

@@ -45,6 +45,7 @@ BUILT_IN = {
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "diarization": "tritone.kinds.diarization:DIARIZATION",
     "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
+    "punctuation": "tritone.kinds.punctuation:PUNCTUATION",
     "generic": "tritone.kinds.generic:GENERIC",
 }
 

@@ -42,7 +42,7 @@ def funasr(
         Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
     ],
 ) -> None:
-    """Export a model of FunASR, waveform in: SenseVoice-Small, or a Paraformer."""
+    """Export a model of FunASR, SenseVoice-Small, a Paraformer, for streams too, or CT-Transformer."""
     export("funasr", {**values, "folder": folder}, "log probability")
 
 
