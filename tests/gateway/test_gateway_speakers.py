@@ -44,18 +44,23 @@ def test_words_of_a_recording_get_speakers(gateway: Any, run: Any) -> None:
         run(speech.transcribe(file.getvalue(), unknown, CALLER))
 
 
-def test_segments_of_a_stream_keep_the_speakers_that_they_got(gateway: Any, run: Any) -> None:
+def test_words_of_a_stream_get_speakers_as_they_come_and_keep_them(gateway: Any, run: Any) -> None:
     audio = np.concatenate([part for word in (LOW, HIGH, LOW) for part in (said(word), said(word[-1:] * 3))])
 
-    async def finals(ask: Ask) -> list[Any]:
+    async def texts(ask: Ask) -> list[Any]:
         events = []
         async with await gateway.gateway.speech.open(ask, SAMPLE_RATE, CALLER) as live:
             for begin in range(0, len(audio), 4000):
                 events += await live.accept(audio[begin : begin + 4000])
             events += await live.finish()
-        return [each.transcript for each in events if each.kind == "final" and each.transcript.words]
+        return [each for each in events if each.transcript is not None and each.transcript.words]
 
     ask = Ask(model="live", speakers=SpeakerOptions())
-    assert [each.words[0].speaker for each in run(finals(ask))] == ["speaker1", "speaker2", "speaker1"]
+    found = run(texts(ask))
+    finals = [each.transcript.words[0].speaker for each in found if each.kind == "final"]
+    assert finals == ["speaker1", "speaker2", "speaker1"]
+    # They are known before the segment ends: in the last text that still grows all words have them.
+    growing = {each.segment: each.transcript.words for each in found if each.kind == "partial"}
+    assert [{word.speaker for word in growing[segment]} for segment in sorted(growing)] == [{each} for each in finals]
     with pytest.raises(GatewayRefusal, match="nobody"):
-        run(finals(replace(ask, speakers=SpeakerOptions(model="nobody"))))
+        run(texts(replace(ask, speakers=SpeakerOptions(model="nobody"))))

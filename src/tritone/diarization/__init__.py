@@ -3,6 +3,7 @@
 from tritone.diarization.activity import ActivityTurns, TurnRules, turns_of_activity
 from tritone.diarization.diarizer import Diarization, Diarizer, Speaker, SpeakerStream
 from tritone.diarization.error_rates import Errors, score_turns, sum_errors
+from tritone.diarization.live import VoiceWords, WordSpeakers
 from tritone.diarization.names import Name, name_speakers
 from tritone.diarization.network import NetworkDiarizer, SpeakerWords, TurnsSoFar
 from tritone.diarization.online import OnlineSpeakers
@@ -27,8 +28,10 @@ __all__ = [
     "SpeakerWords",
     "TurnRules",
     "TurnsSoFar",
+    "VoiceWords",
     "Window",
     "WindowCutter",
+    "WordSpeakers",
     "label_windows",
     "name_speakers",
     "score_turns",

@@ -440,10 +440,7 @@ class SpeakerStream:
         self._known |= {
             (each.start_s, each.end_s): vector for each, vector in zip(new, self._diarizer._vectors(new), strict=True)
         }
-        labels = []
-        for window in windows:
-            vector = self._known[window.start_s, window.end_s]
-            if vector is not None:
-                last = speakers.add(vector, whole=window.end_s - window.start_s >= self._least_s)
-            labels.append(last)
-        return [Turn(self._recording, *span) for span in turns_of(windows, labels)], last
+        vectors = [self._known[each.start_s, each.end_s] for each in windows]
+        whole = [each.end_s - each.start_s >= self._least_s for each in windows]
+        labels = speakers.label(vectors, whole, last)
+        return [Turn(self._recording, *span) for span in turns_of(windows, labels)], labels[-1] if labels else last

@@ -29,7 +29,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
-from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.speakers import labelled
 from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
@@ -261,19 +261,6 @@ class Speech:
         """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
         second = replace(ask, search=ask.final_search)
         return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
-
-    async def finished(
-        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
-    ) -> Transcript:
-        """The final transcript of a segment of a live stream as the client wants it.
-
-        Args:
-            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
-            speakers: of the stream, where words get speakers.
-        """
-        if speakers is not None:
-            found = await speakers.labelled(found, audio)
-        return tidy(found, ask.texts)
 
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
