@@ -28,13 +28,16 @@ from tritone.diarization.online import OnlineSpeakers, unused_labels
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.segmented import (
     NOBODY,
+    OVERLAP_S,
     SHIFT_S,
     Activity,
+    LocalSpeaker,
     Segmenter,
     SlidingWindows,
     label_local,
     local_speakers,
     speaker_frames,
+    talk_at_once,
 )
 from tritone.diarization.voices import SHORT_SHARE, Floats, label_windows
 from tritone.diarization.windows import Window, WindowCutter, turns_of
@@ -316,7 +319,7 @@ class _SegmentedWork:
         self._waiting: list[Waveform] = []
         self._activity: list[Activity] = []
         self._vectors: list[Floats | None] = []
-        self._whole: list[bool] = []
+        self._local: list[LocalSpeaker] = []
         self._places: list[tuple[int, int]] = []
 
     def accept(self, windows: Sequence[Waveform]) -> None:
@@ -334,7 +337,7 @@ class _SegmentedWork:
             piece = SpeechSegment(start_s, start_s + len(window) / rate)
             for each in local_speakers(window, activity, self._segmenter, rate):
                 voices.append(Window(piece.start_s, piece.end_s, piece, each.samples))
-                self._whole.append(each.whole)
+                self._local.append(replace(each, samples=NO_SAMPLES))
                 self._places.append((len(self._activity), each.column))
             self._activity.append(activity)
         self._waiting = []
@@ -346,7 +349,8 @@ class _SegmentedWork:
             return Diarization((), (), audio_s)
         vectors = _matrix(self._vectors)
         shape = len(self._activity), self._activity[0].shape[1]
-        numbers, count = label_local(vectors, np.array(self._whole), self._places, shape, options)
+        apart = talk_at_once(self._activity, self._places, round(OVERLAP_S * rate / segmenter.frame_samples))
+        numbers, count = label_local(vectors, self._local, self._places, shape, options, apart)
         shift = SHIFT_S * rate / segmenter.frame_samples
         frames = speaker_frames(self._activity, numbers, count, shift=shift, most=options.bounds[1])
         order = np.argsort(np.where(frames.any(axis=0), frames.argmax(axis=0), len(frames)), kind="stable")
