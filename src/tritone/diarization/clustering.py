@@ -53,7 +53,7 @@ class Points:
     def cosines(self) -> Doubles:
         """The mean cosine between the windows of each two points, (points, points)."""
         means = self.sums / self.counts[:, None]
-        found: Doubles = means @ means.T
+        found: Doubles = np.matmul(means, means.T)
         return found
 
 

@@ -83,18 +83,41 @@ class Speaker:
 
 
 @dataclass(frozen=True)
+class Frames:
+    """Who talks in each frame: `activity` (frames, speakers), a column for each of the `labels`.
+
+    `start_s`: the time of the first frame, `frame_s`: from one to the next, in seconds.
+    """
+
+    labels: tuple[str, ...]
+    activity: Activity = field(repr=False, compare=False)
+    start_s: float
+    frame_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: of each speaker a text of a digit for each frame, 1 where the speaker talks."""
+        rows = (self.activity.T + ord("0")).astype(np.uint8)
+        return {
+            "start_s": round(self.start_s, 6),
+            "frame_s": round(self.frame_s, 6),
+            "talking": {label: row.tobytes().decode() for label, row in zip(self.labels, rows, strict=True)},
+        }
+
+
+@dataclass(frozen=True)
 class Diarization:
     """Who speaks when. Turns are in order; those of two speakers overlap where a segmentation network says so.
 
-    Speakers are in the order of their first turns.
+    Speakers are in the order of their first turns. `frames`: where a segmentation network was there.
     """
 
     turns: tuple[Turn, ...]
     speakers: tuple[Speaker, ...]
     audio_s: float
+    frames: Frames | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, times rounded to the millisecond."""
+        """The JSON form, times rounded to the millisecond; without frames."""
         return {
             "audio_s": round(self.audio_s, 3),
             "speakers": [each.to_dict() for each in self.speakers],
@@ -359,15 +382,13 @@ class _SegmentedWork:
         known = np.array([index for index, number in enumerate(of_voice) if number != NOBODY])
         voices = _voices(vectors[known], rank[[of_voice[index] for index in known]])
         names, labels = self._diarizer._names(voices)
-        turns = turns_of_activity(
-            frames[:, order],
-            segmenter.frame_samples / rate,
-            speakers=labels,
-            start_s=segmenter.field_samples / 2 / rate,
-            recording=recording,
-        )
-        kept = [replace(each, end_s=min(each.end_s, audio_s)) for each in turns if each.start_s < audio_s]
-        return _diarization(kept, labels, voices, names, audio_s)
+        # Windows have silence behind the audio.
+        frame_s, start_s = segmenter.frame_samples / rate, segmenter.field_samples / 2 / rate
+        within = np.arange(len(frames)) * frame_s + start_s < audio_s
+        found = Frames(tuple(labels), frames[within][:, order], start_s, frame_s)
+        turns = turns_of_activity(found.activity, frame_s, speakers=labels, start_s=start_s, recording=recording)
+        kept = [replace(each, end_s=min(each.end_s, audio_s)) for each in turns]
+        return replace(_diarization(kept, labels, voices, names, audio_s), frames=found)
 
 
 def _matrix(vectors: Sequence[Floats | None]) -> Floats:

@@ -126,6 +126,9 @@ def _folder(folder: Path) -> Checkpoint:
     def some(*patterns: str) -> list[Path]:
         return [folder / each for pattern in patterns for each in names if fnmatchcase(each, pattern)]
 
+    for graph in (folder / "model.onnx", folder / "onnx" / "model.onnx"):  # sherpa-onnx's folder, and the hub's
+        if SEGMENTATION in folder.name and graph.is_file():
+            return _file(graph)
     if "config.json" in names:
         config = _json(folder / "config.json")
         if "model.bin" in names and ("model_type" not in config or _is_whisper_binary(folder / "model.bin")):

@@ -116,6 +116,10 @@ class Kind(ABC):
         """The languages that requests to a bundle's model may name; none where it is told no language."""
         return ()
 
+    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+        """Samples of a window, between frames, and that a frame sees, of models that take windows; else none."""
+        return ()
+
     # Serving.
 
     @abstractmethod

@@ -231,7 +231,12 @@ def model_config(
         instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
         parameters=parameters_of(
-            replace(settings, searches=",".join(kind.searches(bundle)), languages=",".join(kind.languages(bundle))),
+            replace(
+                settings,
+                searches=",".join(kind.searches(bundle)),
+                languages=",".join(kind.languages(bundle)),
+                windows=",".join(map(str, kind.windows(bundle))),
+            ),
             kind,
         ),
     )

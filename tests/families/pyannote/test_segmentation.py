@@ -183,10 +183,16 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_ready_made_graphs_of_both_forms_are_the_same_network(graphs: dict[str, Path], tmp_path: Path) -> None:
     windows = waveforms()
-    with np.load(PATH) as found:
-        log_probs, local = found["log_probs"], found["local"]
+    with np.load(PATH) as upstream:
+        log_probs, local = upstream["log_probs"], upstream["local"]
+    sherpa, hub = tmp_path / "sherpa-onnx-pyannote-segmentation-3-0", tmp_path / "pyannote-segmentation-3.0"
+    for path in (sherpa / "model.onnx", sherpa / "model.int8.onnx", hub / "onnx" / "model.onnx", hub / "config.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"model_type": "pyannote"}', encoding="utf-8")
+    found = [recognise(each) for each in (sherpa, hub, hub / "onnx" / "model.onnx")]
+    assert [each.family for each in found] == ["pyannote"] * 3
+    assert [each.arguments["checkpoint"].parent for each in found] == [sherpa, hub / "onnx", hub / "onnx"]
     for form, path in graphs.items():
-        assert recognise(path).family == recognise(path.parent).family == "pyannote"
         bundle = export_pyannote(checkpoint=path, output=tmp_path / form).bundle
         part = bundle.manifest.segmentation
         assert part is not None
@@ -197,12 +203,12 @@ def test_ready_made_graphs_of_both_forms_are_the_same_network(graphs: dict[str, 
         graph = open_graph(bundle.artifact("encoder"))
         counts = np.array([32000, 20000, 32000, 32000])
         inside = np.arange(32000) < counts[:, None]
-        found, frames = graph({"waveform": np.where(inside, windows, 9.0), "num_samples": counts}, OUTPUTS)
+        heard, frames = graph({"waveform": np.where(inside, windows, 9.0), "num_samples": counts}, OUTPUTS)
         rows = [0, 2, 3]
-        np.testing.assert_allclose(found[rows], log_probs[rows], atol=1.5e-2)
+        np.testing.assert_allclose(heard[rows], log_probs[rows], atol=1.5e-2)
         assert frames.tolist() == [log_probs.shape[1]] * 4
         silenced = graph({"waveform": np.where(inside, windows, 0), "num_samples": np.full(4, 32000)}, OUTPUTS)[0]
-        np.testing.assert_allclose(found[1], silenced[1], atol=1e-3)
+        np.testing.assert_allclose(heard[1], silenced[1], atol=1e-3)
     segmenter = tritone.load(tmp_path / "sherpa")
     assert isinstance(segmenter, Segmenter)
     np.testing.assert_array_equal(np.stack(segmenter.segment(list(windows))), local)

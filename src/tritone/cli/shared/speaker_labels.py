@@ -42,8 +42,8 @@ class SpeakerLabels:
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="With --speakers: a segmentation network (`tritone export pyannote`), which runs here and finds who "
-            "talk at once.",
+            help="With --speakers: a segmentation network (`tritone export pyannote`) in this process, or with "
+            "--url a served one, which finds who talk at once.",
         ),
     ] = None
     num_speakers: Annotated[
