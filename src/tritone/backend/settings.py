@@ -69,7 +69,9 @@ class Settings(ModelParameters):
     `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `decoding`: how a Whisper model
     transcribes, its request parameters as JSON. `searches`: the modes of search that requests may choose, with commas
     between, `languages`: those that they may name, and `abilities`, see `Kind.abilities`, all for clients; empty
-    reports nothing. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    reports nothing. `windows`: of a segmentation network, samples of a window, between frames, and that a frame sees,
+    with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between;
+    empty: that.
     """
 
     kind: str = ""
@@ -81,6 +83,7 @@ class Settings(ModelParameters):
     searches: str = ""
     languages: str = ""
     abilities: str = ""
+    windows: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""

@@ -23,6 +23,7 @@ Kind = Literal[
     "activity-streaming",
     "diarization",
     "diarization-streaming",
+    "segmentation",
     "other",
 ]
 
@@ -32,6 +33,7 @@ FOR: Mapping[str, str] = {
     "activity-streaming": "for voice activity in streams",
     "diarization": "for diarization",
     "diarization-streaming": "for diarization of streams",
+    "segmentation": "for segmentation",
 }
 """How models that write no text are called."""
 
@@ -72,6 +74,7 @@ class ModelInfo:
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
     dim: int | None = None  # values of an embedding, if the server knows
+    windows: tuple[int, ...] = ()  # of a segmentation network: samples of a window, between frames, that a frame sees
     stages: tuple[str, ...] = ()  # the models that an ensemble is made of
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -187,6 +190,10 @@ class ModelInfo:
         # Of repositories that do not say it, all such models are Whisper's.
         usual = "prompt,word_times,detect,translate" if decodes else ""
         abilities = parameters.get("abilities", {}).get("string_value", usual).split(",")
+        sizes = parameters.get("windows", {}).get("string_value", "").split(",")
+        windows = tuple(map(int, sizes)) if len(sizes) == 3 and all(each.isdecimal() for each in sizes) else ()
+        if kind == "other" and WAVEFORM in inputs and PROBABILITIES in outputs and windows:
+            kind = "segmentation"
         return cls(
             name=config["name"],
             kind=kind,
@@ -208,6 +215,7 @@ class ModelInfo:
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
+            windows=windows if kind == "segmentation" else (),
             is_sequence="sequence_batching" in config,
             inputs=inputs,
             outputs=outputs,

@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import mono
+from tritone.audio.recent import RecentAudio
 from tritone.audio.waveform import Samples
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.errors import StreamError
+from tritone.gateway.arrivals import Arrivals
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
-from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
@@ -256,7 +257,7 @@ class Live:
             self._found_text(placed)
         self._text, self._settled = found.text, found.settled
         if self._speakers is not None:
-            placed = self._speakers.so_far(placed)
+            placed = await self._speakers.so_far(placed, self._recent)
         self._add_event("partial", self.received_s, self._speech.so_far(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
@@ -274,17 +275,17 @@ class Live:
                 self._found_text(placed)
             self._add_event("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
-        samples, begin = self._recent.between(self._since, end)
-        begin_s = begin / self.sample_rate
-        audio = (samples, self.sample_rate, begin_s)
-        final = await self._speech.finished(placed, self._ask, audio, self._speakers)
+        if self._speakers is not None:
+            placed = await self._speakers.labelled(placed, self._recent)
+        final = await self._speech.written(placed, self._ask.texts)
         event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=replace(final, is_final=True))
         if self._second is None:
             self._events.append(event)
             self._final(event)
         else:
+            samples, begin = self._recent.between(self._since, end)
             whole = begin <= self._since and len(samples) <= MAX_SEGMENT_S * self.sample_rate
-            self._second.begin(event, samples, begin_s, whole=whole)
+            self._second.begin(event, samples, begin / self.sample_rate, whole=whole)
         self._since = end
         self._segment += 1
         self._text, self._settled = "", None

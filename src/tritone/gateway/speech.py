@@ -29,7 +29,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
-from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.speakers import labelled
 from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
@@ -135,7 +135,7 @@ class Speech:
         found = recording.whole
         if wanted is not None:
             found = await labelled(self, audio, found, wanted, caller)
-        return await self._written(found, ask.texts)
+        return await self.written(found, ask.texts)
 
     async def channels(self, audio: bytes | Path, ask: Ask, caller: Caller) -> list[Transcript]:
         """Transcribe each channel of a recording alone, in their order; raises as `transcribe`."""
@@ -146,7 +146,7 @@ class Speech:
             async with aclosing(recording.parts()) as parts:
                 async for _ in parts:
                     pass
-            found.append(await self._written(recording.whole, ask.texts))
+            found.append(await self.written(recording.whole, ask.texts))
         return found
 
     async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
@@ -160,7 +160,7 @@ class Speech:
             return
         async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
             async for part in parts:
-                yield await self._written(part, ask.texts)
+                yield await self.written(part, ask.texts)
 
     async def once(
         self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller, *, details: bool | None = None
@@ -260,26 +260,13 @@ class Speech:
     async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
         """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
         second = replace(ask, search=ask.final_search)
-        return await self._written(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
-
-    async def finished(
-        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
-    ) -> Transcript:
-        """The final transcript of a segment of a live stream as the client wants it.
-
-        Args:
-            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
-            speakers: of the stream, where words get speakers.
-        """
-        if speakers is not None:
-            found = await speakers.labelled(found, audio)
-        return await self._written(found, ask.texts)
+        return await self.written(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
 
     def so_far(self, found: Transcript, texts: TextOptions) -> Transcript:
         """A partial transcript as the client wants it; marks of the gateway's own model come with the final one."""
         return tidy(found, texts if self._options.punctuation is None else replace(texts, punctuate=False))
 
-    async def _written(self, found: Transcript, texts: TextOptions) -> Transcript:
+    async def written(self, found: Transcript, texts: TextOptions) -> Transcript:
         """A final transcript as the client wants it, punctuated by the gateway's own model if there is one."""
         written = self.so_far(found, texts)
         if self._options.punctuation is None or not texts.punctuate:

@@ -53,6 +53,7 @@ SPEECHBRAIN, HYPERPARAMS = "embedding_model.ckpt", "hyperparams.yaml"  # its wei
 CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
 ENDS = ("onnx", "weights", "data")  # of graphs of sherpa-onnx, and of files that weights lie in beside them
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
+SEGMENTATION = "pyannote-segmentation"  # in names of ONNX files of it, or of their folders
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
 
@@ -125,6 +126,9 @@ def _folder(folder: Path) -> Checkpoint:
     def some(*patterns: str) -> list[Path]:
         return [folder / each for pattern in patterns for each in names if fnmatchcase(each, pattern)]
 
+    for graph in (folder / "model.onnx", folder / "onnx" / "model.onnx"):  # sherpa-onnx's folder, and the hub's
+        if SEGMENTATION in folder.name and graph.is_file():
+            return _file(graph)
     if "config.json" in names:
         config = _json(folder / "config.json")
         if "model.bin" in names and ("model_type" not in config or _is_whisper_binary(folder / "model.bin")):
@@ -237,6 +241,14 @@ def _file(path: Path) -> Checkpoint:
         return _folder(path.parent)
     if suffix == ".nemo":
         return _of_nemo(path)
+    if suffix == ".onnx" and any(SEGMENTATION in part for part in path.parts[-4:]):
+        return Checkpoint(
+            what="a segmentation network of pyannote.audio in ONNX",
+            family="pyannote",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
     if suffix == ".onnx":
         family, what = ("silero", "a voice activity detector of silero") if "silero_vad" in path.name else ("onnx", "")
         beside = [each for each in path.parent.glob(f"{path.stem}*") if each.is_file()]

@@ -125,6 +125,10 @@ class Kind(ABC):
         """
         return ()
 
+    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+        """Samples of a window, between frames, and that a frame sees, of models that take windows; else none."""
+        return ()
+
     # Serving.
 
     @abstractmethod

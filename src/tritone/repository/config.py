@@ -236,6 +236,7 @@ def model_config(
                 searches=",".join(kind.searches(bundle)),
                 languages=",".join(kind.languages(bundle)),
                 abilities=",".join(kind.abilities(bundle)),
+                windows=",".join(map(str, kind.windows(bundle))),
             ),
             kind,
         ),

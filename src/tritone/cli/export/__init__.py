@@ -117,7 +117,7 @@ app.command()(python)
 @with_options(PyannoteOptions)
 def pyannote(values: Values) -> None:
     """Export a segmentation network of pyannote.audio (segmentation-3.0): who talks in each frame of a window."""
-    export("pyannote", values, "log probability")
+    export("pyannote", values, "log probability", f"the network of {values['checkpoint'].name}")
 
 
 @app.command()

@@ -190,7 +190,7 @@ function arrived(recording, event) {
   if (event.type === "speech_started") latency.speech(event.segment, event.time_s);
   if (event.type === "speech_stopped") latency.silence(event.segment, event.time_s);
   if (event.type === "partial") {
-    transcript.partial(event.text, event.settled);
+    transcript.partial(event.text, event.settled, event.words);
     if (event.text) latency.partial(event.segment, words);
   }
   if (event.type === "final") {
