@@ -42,6 +42,12 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
     ] = None,
+    upstreams: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File of models on servers that speak OpenAI's API, such as vLLM: YAML or JSON."
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,
@@ -64,6 +70,7 @@ def gateway(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we report
     from tritone.gateway.server import GatewayServer
+    from tritone.gateway.upstreams.options import read_upstreams
 
     if new_key is not None:
         _print_new_key(new_key)
@@ -92,6 +99,7 @@ def gateway(
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
+            upstreams=() if upstreams is None else read_upstreams(upstreams),
             tls=tls,
         )
         server = GatewayServer(options, on_started=_show)

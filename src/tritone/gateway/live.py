@@ -27,6 +27,7 @@ from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
+from tritone.gateway.upstreams.realtime import RealtimeStream
 from tritone.gateway.whole import WholeStream
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
@@ -51,7 +52,7 @@ class Live:
         self.held = ExitStack()
         """What is given back when the stream is closed."""
         self._model = ""
-        self._stream: AsyncClientStream | WholeStream | None = None
+        self._stream: AsyncClientStream | WholeStream | RealtimeStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers: LiveSpeakers | None = None
         self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritone.gateway.upstreams.options import UpstreamOptions
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
 
@@ -20,11 +21,13 @@ class GatewayOptions:
     `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
+    `upstreams`: models of servers that speak OpenAI's API, beside those of Triton.
     """
 
     triton: str = option(
         "http://localhost:8000",
-        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
+        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://…; '' where models of "
+        "--upstreams are all there is.",
         name="url",
         metavar="URL",
     )
@@ -45,6 +48,7 @@ class GatewayOptions:
     drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    upstreams: tuple[UpstreamOptions, ...] = ()
     keys: Path | None = option(
         None, "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."
     )
@@ -64,6 +68,11 @@ class GatewayOptions:
                 raise ValueError(f"{name} must be 1 to 65535, or 0 for any, got {port}")
             if port and (other := taken.setdefault(port, name)) != name:
                 raise ValueError(f"{other} and {name} are both {port}; each needs a port of its own")
+        names = [each.name for each in self.upstreams]
+        if twice := {each for each in names if names.count(each) > 1}:
+            raise ValueError(f"several upstreams are called {', '.join(sorted(twice))}")
+        if not self.triton and not self.upstreams:
+            raise ValueError("there is no Triton to ask (url is '') and no upstream; one of them is needed")
         for origin in self.cors:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f"cors takes origins like https://app.example, without a path, got {origin!r}")
