@@ -51,7 +51,7 @@ def client_of(*upstreams: UpstreamOptions, **options: Any) -> Iterator[openai.Op
 
 
 def translated(client: openai.OpenAI, model: str, **fields: Any) -> str:
-    with pytest.warns(DeprecationWarning):  # OpenAI's own word about it
+    with pytest.warns(DeprecationWarning, match="deprecated"):  # OpenAI's own word about it
         return client.audio.translations.create(file=wav(said(1)), model=model, **fields).text
 
 

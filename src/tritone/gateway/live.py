@@ -270,7 +270,8 @@ class Live:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
-        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.received_s
+        if end_s is None:
+            end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)

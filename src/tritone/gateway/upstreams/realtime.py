@@ -162,8 +162,8 @@ class RealtimeStream:
     def _is_over(self) -> bool:
         if self._upstream.options.realtime == "vllm":
             return any(each.done for each in self._items.values())
-        whole = self._confirmed > 1 if self._turns else self._committed
-        return whole and all(each.done for each in self._items.values())
+        confirmed = self._confirmed > 1 or not self._turns
+        return self._committed and confirmed and all(each.done for each in self._items.values())
 
     async def _send_audio(self, samples: Samples) -> None:
         pcm = narrow(samples, self._rate, pcm=True).astype("<i2", copy=False)
