@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_upstreams import client_of, gateway_of, metrics
 
-from elsewhere import Elsewhere, said
+from elsewhere import Elsewhere, client_of, gateway_of, metrics, raw_server, said
 from tritone.audio.pcm import to_pcm
 from tritone.errors import InputError, OperatorError, ServerAnswerError, StreamLostError, TritoneError
-from tritone.gateway.ask import Ask, Event
+from tritone.gateway.ask import Ask, Event, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.upstreams.options import UpstreamOptions
@@ -123,8 +122,6 @@ def test_turns_of_the_server_become_segments(triton: TritonServer, there: Elsewh
 
 def test_utterances_are_divided_by_tritons_voice_activity(triton: TritonServer, there: Elsewhere) -> None:
     """`talk` takes what is loud for speech; each utterance is a request, or a stream, of its own."""
-    from tritone.gateway.ask import VadOptions
-
     for kind in ("none", "openai", "vllm"):
         there.seen.clear()
         with gateway_of(upstream(there, kind), triton=f"http://{triton.http_address}") as gateway:
@@ -132,6 +129,14 @@ def test_utterances_are_divided_by_tritons_voice_activity(triton: TritonServer, 
             events = within(gateway, spoken(gateway, said(5, 6, 7, pause_s=1.5), ask))
         assert finals(events) == ["five", "six", "seven"], kind
         assert len(there.seen) == 3
+
+
+def test_a_model_elsewhere_writes_final_texts_of_streams(triton: TritonServer, there: Elsewhere) -> None:
+    with gateway_of(upstream(there, "none"), triton=f"http://{triton.http_address}") as gateway:
+        ask = Ask(model="live", final_model="m", final_search={"language": "de"})
+        events = within(gateway, spoken(gateway, said(3), ask))
+    assert finals(events)[0] == "three"
+    assert there.seen[0].field_of("language") == "de"
 
 
 class Talk:
@@ -246,8 +251,6 @@ def test_many_streams_at_once(there: Elsewhere) -> None:
     ("status", "error"), [(401, "refused \\(401\\)"), (404, "refused \\(404\\)"), (503, "no room")]
 )
 def test_a_handshake_that_is_refused_says_why(status: int, error: str) -> None:
-    from test_upstreams import raw_server
-
     def talk(connection: Any) -> None:
         connection.recv(4096)
         connection.sendall(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
@@ -259,8 +262,6 @@ def test_a_handshake_that_is_refused_says_why(status: int, error: str) -> None:
 
 
 def test_a_redirect_of_a_stream_is_not_followed(there: Elsewhere) -> None:
-    from test_upstreams import raw_server
-
     def talk(connection: Any) -> None:
         connection.recv(4096)
         head = f"HTTP/1.1 302 Found\r\nLocation: {there.url}/realtime\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import numpy as np
 import openai
 import pytest
 
-from elsewhere import WORDS, Elsewhere, never, said, wav
+from elsewhere import WORDS, Elsewhere, Talk, client_of, metrics, never, raw_server, said, wav
 from toy import toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
-from tritone.gateway.server import GatewayServer
 from tritone.gateway.upstreams.answers import read_transcript
 from tritone.gateway.upstreams.circuit import Circuit
 from tritone.gateway.upstreams.options import UpstreamOptions, read_upstreams
@@ -36,29 +34,9 @@ def there() -> Iterator[Elsewhere]:
         yield found
 
 
-@contextmanager
-def gateway_of(*upstreams: UpstreamOptions, triton: str = "", **options: Any) -> Iterator[GatewayServer]:
-    with GatewayServer(GatewayOptions(triton=triton, port=0, upstreams=upstreams, **options)).background() as running:
-        yield running
-
-
-@contextmanager
-def client_of(*upstreams: UpstreamOptions, **options: Any) -> Iterator[openai.OpenAI]:
-    with gateway_of(*upstreams, **options) as running:
-        url = f"http://127.0.0.1:{running.port}/v1"
-        with openai.OpenAI(base_url=url, api_key="any", timeout=60, max_retries=0) as client:
-            yield client
-
-
 def translated(client: openai.OpenAI, model: str, **fields: Any) -> str:
     with pytest.warns(DeprecationWarning, match="deprecated"):  # OpenAI's own word about it
         return client.audio.translations.create(file=wav(said(1)), model=model, **fields).text
-
-
-def metrics(client: openai.OpenAI) -> dict[str, float]:
-    lines = fetch(f"{str(client.base_url).removesuffix('/v1/')}/metrics", timeout_s=20).body.decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("tritone_gateway_upstream"))
-    return {name.removeprefix("tritone_gateway_upstream_"): float(value) for name, value in pairs}
 
 
 def test_a_model_elsewhere_answers_in_every_format(there: Elsewhere) -> None:
@@ -262,44 +240,6 @@ def test_an_answer_that_never_comes_is_a_504(there: Elsewhere) -> None:
             client.audio.transcriptions.create(file=wav(said(1)), model="m")
         assert (caught.value.status_code, caught.value.code) == (504, "timeout")
     assert len(there.seen) == 1
-
-
-Talk = Callable[[socket.socket], None]
-
-
-@contextmanager
-def raw_server(talk: Talk) -> Iterator[str]:
-    """A port whose connections are served by a function each, in threads."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    open_now: list[socket.socket] = []
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            open_now.append(connection)
-            threading.Thread(target=_quiet, args=(talk, connection), daemon=True).start()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        for each in open_now:
-            each.close()
-        thread.join(20)
-
-
-def _quiet(talk: Talk, connection: socket.socket) -> None:
-    try:
-        with connection:
-            talk(connection)
-    except OSError:
-        pass
 
 
 def _endless(head: bytes, part: bytes) -> Talk:

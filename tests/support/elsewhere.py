@@ -6,15 +6,18 @@
         there.seen                                           what was asked
 
 It "hears" the loud parts of a recording: the n-th step of eight of their level is its word, so that every word can be
-told from the audio that was sent (`said`).
+told from the audio that was sent (`said`). `gateway_of` and `client_of` are gateways in front of such servers, and
+`raw_server` is a port whose connections a function serves.
 """
 
 import asyncio
 import base64
 import io
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
@@ -22,6 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import openai
 import soundfile
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
@@ -29,6 +33,10 @@ from starlette.requests import Request
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tritone.gateway import GatewayOptions
+from tritone.gateway.server import GatewayServer
+from tritone.gateway.upstreams.options import UpstreamOptions
+from tritone.net.fetch import fetch
 from tritone.net.http_server import HttpServer, Response
 from tritone.net.loop_thread import LoopThread
 from tritone.net.websockets import ClientProtocol
@@ -217,3 +225,61 @@ async def never(request: Request) -> Any:
     while not await request.is_disconnected():
         await asyncio.sleep(0.01)
     return Response(204)
+
+
+@contextmanager
+def gateway_of(*upstreams: UpstreamOptions, triton: str = "", **options: Any) -> Iterator[GatewayServer]:
+    with GatewayServer(GatewayOptions(triton=triton, port=0, upstreams=upstreams, **options)).background() as running:
+        yield running
+
+
+@contextmanager
+def client_of(*upstreams: UpstreamOptions, **options: Any) -> Iterator[openai.OpenAI]:
+    with gateway_of(*upstreams, **options) as running:
+        url = f"http://127.0.0.1:{running.port}/v1"
+        with openai.OpenAI(base_url=url, api_key="any", timeout=60, max_retries=0) as client:
+            yield client
+
+
+def metrics(client: openai.OpenAI) -> dict[str, float]:
+    lines = fetch(f"{str(client.base_url).removesuffix('/v1/')}/metrics", timeout_s=20).body.decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("tritone_gateway_upstream"))
+    return {name.removeprefix("tritone_gateway_upstream_"): float(value) for name, value in pairs}
+
+
+Talk = Callable[[socket.socket], None]
+
+
+@contextmanager
+def raw_server(talk: Talk) -> Iterator[str]:
+    """A port whose connections are served by a function each, in threads."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    open_now: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            open_now.append(connection)
+            threading.Thread(target=_quiet, args=(talk, connection), daemon=True).start()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for each in open_now:
+            each.close()
+        thread.join(20)
+
+
+def _quiet(talk: Talk, connection: socket.socket) -> None:
+    try:
+        with connection:
+            talk(connection)
+    except OSError:
+        pass
