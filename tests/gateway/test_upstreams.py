@@ -458,7 +458,7 @@ def test_names_of_upstreams_are_their_own() -> None:
     with pytest.raises(ValueError, match="several upstreams are called a"):
         GatewayOptions(upstreams=(one, one))
     with pytest.raises(ValueError, match="no Triton to ask"):
-        GatewayOptions(triton="")
+        GatewayOptions(triton="none")
 
 
 def test_a_form_holds_what_looks_like_its_end() -> None:

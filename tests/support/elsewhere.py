@@ -228,7 +228,7 @@ async def never(request: Request) -> Any:
 
 
 @contextmanager
-def gateway_of(*upstreams: UpstreamOptions, triton: str = "", **options: Any) -> Iterator[GatewayServer]:
+def gateway_of(*upstreams: UpstreamOptions, triton: str = "none", **options: Any) -> Iterator[GatewayServer]:
     with GatewayServer(GatewayOptions(triton=triton, port=0, upstreams=upstreams, **options)).background() as running:
         yield running
 

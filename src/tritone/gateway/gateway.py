@@ -15,7 +15,7 @@ from tritone.errors import TritoneError
 from tritone.gateway.callers import Caller, Callers
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.no_triton import NoTriton
-from tritone.gateway.options import GatewayOptions
+from tritone.gateway.options import NO_TRITON, GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
@@ -48,7 +48,7 @@ class Gateway:
         self.metrics = Metrics()
         self.traces = Traces(options.traces)
         timeout_s = options.limits.triton_timeout_s
-        self.client = AsyncClient(options.triton, timeout_s=timeout_s) if options.triton else NoTriton()
+        self.client = NoTriton() if options.triton == NO_TRITON else AsyncClient(options.triton, timeout_s=timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
         self.realtime: dict[str, Callable[[WebSocket], Awaitable[None]]] = {}
         """Who answers at `/v1/realtime` where a subprotocol begins with the key; OpenAI's protocol elsewhere."""
@@ -78,7 +78,7 @@ class Gateway:
         """Why nothing can be asked now; "" if it can."""
         if self.state == "draining":
             return "this gateway is ending"
-        if not self.options.triton and all(each.circuit.wait_s for each in self.speech.upstreams.values()):
+        if self.options.triton == NO_TRITON and all(each.circuit.wait_s for each in self.speech.upstreams.values()):
             return "no upstream answers"
         try:
             return "" if await self.client.is_ready(READY_S) else "Triton is not ready"

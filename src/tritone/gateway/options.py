@@ -11,6 +11,7 @@ from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
 
 DEFAULT_PORT = 9000
+NO_TRITON = "none"  # in place of an address
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 
 
@@ -26,7 +27,7 @@ class GatewayOptions:
 
     triton: str = option(
         "http://localhost:8000",
-        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://…; '' where models of "
+        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://…; none where models of "
         "--upstreams are all there is.",
         name="url",
         metavar="URL",
@@ -71,8 +72,8 @@ class GatewayOptions:
         names = [each.name for each in self.upstreams]
         if twice := {each for each in names if names.count(each) > 1}:
             raise ValueError(f"several upstreams are called {', '.join(sorted(twice))}")
-        if not self.triton and not self.upstreams:
-            raise ValueError("there is no Triton to ask (url is '') and no upstream; one of them is needed")
+        if self.triton == NO_TRITON and not self.upstreams:
+            raise ValueError("there is no Triton to ask (url is none) and no upstream; one of them is needed")
         for origin in self.cors:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f"cors takes origins like https://app.example, without a path, got {origin!r}")
