@@ -16,6 +16,7 @@ import pytest
 from elsewhere import WORDS, Elsewhere, Talk, client_of, metrics, never, raw_server, said, wav
 from toy import toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
+from tritone.gateway.server import GatewayServer
 from tritone.gateway.upstreams.answers import read_transcript
 from tritone.gateway.upstreams.circuit import Circuit
 from tritone.gateway.upstreams.options import UpstreamOptions, read_upstreams
@@ -458,7 +459,7 @@ def test_names_of_upstreams_are_their_own() -> None:
     with pytest.raises(ValueError, match="several upstreams are called a"):
         GatewayOptions(upstreams=(one, one))
     with pytest.raises(ValueError, match="no Triton to ask"):
-        GatewayOptions(triton="none")
+        GatewayServer(GatewayOptions(triton="none"))
 
 
 def test_a_form_holds_what_looks_like_its_end() -> None:

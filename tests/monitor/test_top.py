@@ -1,6 +1,7 @@
 """`tritone top` and the files of deploy/monitoring: what they show of a real server is what was sent to it."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -88,6 +89,22 @@ def test_a_model_that_never_heard_audio_has_no_rate_of_it() -> None:
     earlier, later = (Snapshot(time_s=second, looks=look, gauges={}) for second, look in enumerate(looks))
     (found,) = activity(earlier, later).models
     assert (found.requests_per_s, found.audio_rate) == (5.0, None)
+
+
+def test_percentiles_through_the_proxy_are_of_what_passed_between_the_looks() -> None:
+    bounds = (0.01, 0.02, 0.05, math.inf)
+    counts = [dict(zip(bounds, each, strict=True)) for each in ((90.0, 95, 100, 100), (90.0, 145, 200, 200))]
+    earlier, later, restarted = (
+        Snapshot(time_s=second, looks={"toy": Look()}, gauges={}, through={"toy": each})
+        for second, each in enumerate([*counts, counts[0]])
+    )
+    (found,) = activity(earlier, later).models
+    assert found.proxy_p50_ms == pytest.approx(20)  # 50 from 10 to 20 ms, 50 from 20 to 50 ms
+    assert found.proxy_p95_ms == pytest.approx(47)
+    assert activity(later, restarted).models[0].proxy_p50_ms == pytest.approx(10 * 50 / 90)
+    assert activity(later, later).models[0].proxy_p99_ms is None
+    beyond = Snapshot(time_s=9, looks={"toy": Look()}, gauges={}, through={"toy": {0.01: 0.0, math.inf: 3.0}})
+    assert activity(Snapshot(time_s=8, looks={}, gauges={}), beyond).models[0].proxy_p50_ms == pytest.approx(10)
 
 
 def test_the_command_prints_tables_and_lines_of_json(server: TritonServer) -> None:

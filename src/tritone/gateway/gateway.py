@@ -40,6 +40,8 @@ class Gateway:
     """
 
     def __init__(self, options: GatewayOptions) -> None:
+        if options.triton == NO_TRITON and not options.upstreams:
+            raise ValueError("there is no Triton to ask (url is none) and no upstream; one of them is needed")
         self.options = options
         # The client comes after what may be unfit, for it must be closed.
         self.certificates = _certificates(options)

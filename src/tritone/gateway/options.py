@@ -72,8 +72,6 @@ class GatewayOptions:
         names = [each.name for each in self.upstreams]
         if twice := {each for each in names if names.count(each) > 1}:
             raise ValueError(f"several upstreams are called {', '.join(sorted(twice))}")
-        if self.triton == NO_TRITON and not self.upstreams:
-            raise ValueError("there is no Triton to ask (url is none) and no upstream; one of them is needed")
         for origin in self.cors:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f"cors takes origins like https://app.example, without a path, got {origin!r}")
