@@ -224,7 +224,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
     done = threading.Event()
 
     async def spoken() -> None:
-        async with await gateway.gateway.speech.open(SpeechAsk(model="live"), SAMPLE_RATE, Caller()) as live:
+        async with await gateway.gateway.speech.open(SpeechAsk(model="segments"), SAMPLE_RATE, Caller()) as live:
             await live.accept(WORD)
             await live.finish()
 
@@ -233,7 +233,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
         assert gateway.loop is not None
         for number in range(1, 10_000):
             client.ask(Ask(model="toy", wav=WORD))
-            client.ask(Ask(model="live", wav=WORD, stream=number, start=True, end=True))
+            client.ask(Ask(model="segments", wav=WORD, stream=number, start=True, end=True))
             for model in ("toy", "there", "away"):
                 with suppress(openai.APIStatusError):
                     applications.audio.transcriptions.create(file=wav(WORD), model=model)
@@ -266,7 +266,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
                 found
                 >= {
                     "instance": {f"127.0.0.1:{proxy.options.metrics_port}", f"127.0.0.1:{gateway.port}"},
-                    "model": {"toy", "live", "there"},
+                    "model": {"toy", "segments", "there"},
                 }[name]
             )
     finally:
