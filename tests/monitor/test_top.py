@@ -260,7 +260,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
         assert ask(prometheus, f'ALERTS{{alertname!~"{names}"}}') == []
         for name in ("instance", "model"):  # the variables by which panels are narrowed
             (variable,) = (each for each in dashboard["templating"]["list"] if each["name"] == name)
-            series, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+            series, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
             found = {labels[label] for labels, _ in ask(prometheus, series)}
             assert (
                 found
