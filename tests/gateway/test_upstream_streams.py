@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,10 @@ def finals(events: Sequence[Event]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm"])
-def test_a_stream_goes_to_the_realtime_api(there: Elsewhere, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_goes_to_the_realtime_api(
+    there: Elsewhere, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("ELSEWHERE_KEY", "sk-key")
     options = upstream(there, kind, model="voxtral", key_env="ELSEWHERE_KEY")
     with gateway_of(options) as gateway:
@@ -65,6 +69,7 @@ def test_a_stream_goes_to_the_realtime_api(there: Elsewhere, kind: str, monkeypa
         assert infos == {("m", "offline"), ("m-streaming", "streaming")}
         events = within(gateway, spoken(gateway, said(1, 2, 3), Ask(model="m")))
     assert finals(events) == ["one two three"]
+    assert "> Authorization" not in caplog.text
     (asked,) = there.seen
     assert asked.audio_s == pytest.approx(5.0, abs=0.01)
     assert asked.headers["authorization"] == "Bearer sk-key"

@@ -103,6 +103,8 @@ class Speech:
         """
         if (name, kind) in self._elsewhere:
             return self._elsewhere[name, kind][1]
+        if name in {each for each, _ in self._elsewhere}:
+            raise InputError(f"model '{name}' is of an upstream, and not {kind}")
         try:
             return await self._client.model(name or None, kind=kind)
         except InputError:

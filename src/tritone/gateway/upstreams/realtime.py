@@ -9,6 +9,7 @@ begins to write at the first commit and ends at one that is final. Neither gives
 import asyncio
 import base64
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,6 +43,7 @@ CLOSE_S = 2.0
 LAST_COMMIT, EMPTY = "last_commit", "input_audio_buffer_commit_empty"
 OF_ITEMS = "conversation.item.input_audio_transcription."
 FIELDS = {"language", "prompt"}
+QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # websockets' own would have the headers, and so the key
 
 
 class _Connect(connect):
@@ -203,6 +205,7 @@ class RealtimeStream:
                 max_size=MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
+                logger=QUIET,
             )
         except InvalidStatus as error:
             answer = error.response

@@ -99,7 +99,6 @@ class Upstream:
     def infos(self) -> list[ModelInfo]:
         """Its models: one for recordings, one for streams, or both."""
         own, found = self.options, []
-        common: dict[str, Any] = {"has_search": True, "languages": own.languages}
         if own.transcriptions:
             found.append(
                 ModelInfo(
@@ -109,14 +108,22 @@ class Upstream:
                     max_audio_s=own.max_audio_s,
                     has_details=own.times == "words",
                     has_prompt=True,
-                    **common,
+                    has_search=True,
+                    languages=own.languages,
                 )
             )
         if own.realtime != "none":
             name = own.name + STREAMING if own.transcriptions else own.name
-            has_prompt = own.realtime == "openai"  # vLLM's sessions are told a model and nothing else
+            takes = own.realtime == "openai"  # vLLM's sessions are told a model and nothing else
             found.append(
-                ModelInfo(name=name, kind="streaming", sample_rate=own.audio_rate, has_prompt=has_prompt, **common)
+                ModelInfo(
+                    name=name,
+                    kind="streaming",
+                    sample_rate=own.audio_rate,
+                    has_prompt=takes,
+                    has_search=takes,
+                    languages=own.languages if takes else (),
+                )
             )
         return found
 
