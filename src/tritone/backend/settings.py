@@ -70,8 +70,8 @@ class Settings(ModelParameters):
     transcribes, its request parameters as JSON. `searches`: the modes of search that requests may choose, with commas
     between, `languages`: those that they may name, and `abilities`, see `Kind.abilities`, all for clients; empty
     reports nothing. `windows`: of a segmentation network, samples of a window, between frames, and that a frame sees,
-    with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between;
-    empty: that.
+    with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma
+    between; empty: that.
     """
 
     kind: str = ""

@@ -44,6 +44,12 @@ def gateway(
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
     ] = None,
     punctuation_model: PunctuationModel = None,
+    upstreams: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File of models on servers that speak OpenAI's API, such as vLLM: YAML or JSON."
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,
@@ -66,6 +72,7 @@ def gateway(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we report
     from tritone.gateway.server import GatewayServer
+    from tritone.gateway.upstreams.options import read_upstreams
 
     if new_key is not None:
         _print_new_key(new_key)
@@ -95,6 +102,7 @@ def gateway(
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
             punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,
+            upstreams=() if upstreams is None else read_upstreams(upstreams),
             tls=tls,
         )
         server = GatewayServer(options, on_started=_show)

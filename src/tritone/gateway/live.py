@@ -28,6 +28,7 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
+from tritone.gateway.upstreams.realtime import RealtimeStream
 from tritone.gateway.whole import WholeStream
 from tritone.transcript import Transcript, shifted
 
@@ -51,7 +52,7 @@ class Live:
         self.held = ExitStack()
         """What is given back when the stream is closed."""
         self._model = ""
-        self._stream: AsyncClientStream | WholeStream | None = None
+        self._stream: AsyncClientStream | WholeStream | RealtimeStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers: LiveSpeakers | None = None
         self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)
@@ -269,7 +270,8 @@ class Live:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
-        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.received_s
+        if end_s is None:
+            end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)

@@ -49,6 +49,24 @@ class Metrics:
             [*where, "outcome"],
             **own,  # type: ignore[arg-type]
         )
+        upstream = ["upstream"]
+        self.upstream_requests = Counter(
+            "upstream_requests",
+            "Requests to servers of others, attempts counted.",
+            ["upstream", "outcome"],
+            **own,  # type: ignore[arg-type]
+        )
+        self.upstream_seconds = Histogram(
+            "upstream_seconds", "Their time.", upstream, namespace=NAMESPACE, registry=self.registry, buckets=TIMES
+        )
+        self.upstream_retries = Counter("upstream_retries", "Attempts after the first.", upstream, **own)  # type: ignore[arg-type]
+        self.upstream_streams = Gauge("upstream_streams_open", "Streams to them.", upstream, **own)  # type: ignore[arg-type]
+        self.upstream_circuit = Gauge(
+            "upstream_circuit",
+            "1 for the state that its circuit is in.",
+            ["upstream", "state"],
+            **own,  # type: ignore[arg-type]
+        )
         self.draining = Gauge("draining", "Whether the gateway is ending.", **own)  # type: ignore[arg-type]
 
     def text(self) -> bytes:
