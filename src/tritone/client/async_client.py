@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, load_samples
+from tritone.audio.spoken import Spoken, joined
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream, left
 from tritone.client.async_transport import AsyncTransport, connect_async
 from tritone.client.client import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, GOODBYE_S, Client
@@ -164,6 +165,22 @@ class AsyncClient:
         """Find who speaks when in one recording. See `transcribe` and `Client.diarize`."""
         info, reply = await self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
+
+    async def speak_iter(
+        self, text: str, model: str | None = None, *, headers: Headers | None = None, **options: Any
+    ) -> AsyncGenerator[Spoken, None]:
+        """Speak a text, and yield each sentence as soon as it has come. See `Client.speak`."""
+        call = self._client._speech(await self.model(model, kind="synthesis"), text, options)
+        async with aclosing(self._transport.answers(replace(call, more_headers=headers or {}))) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def speak(
+        self, text: str, model: str | None = None, *, headers: Headers | None = None, **options: Any
+    ) -> Spoken:
+        """Speak a text, as a whole. See `Client.speak`."""
+        async with aclosing(self.speak_iter(text, model, headers=headers, **options)) as parts:
+            return joined([part async for part in parts])
 
     async def infer(
         self,

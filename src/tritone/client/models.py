@@ -12,7 +12,18 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, PROBABILITIES, SEGMENTS, TEXT, WAVEFORM
+from tritone.client.transport import (
+    DETAILS,
+    EMBEDDING,
+    NUM_SAMPLES,
+    PCM,
+    PROBABILITIES,
+    SEGMENTS,
+    SPOKEN,
+    TEXT,
+    TO_SPEAK,
+    WAVEFORM,
+)
 from tritone.errors import InputError, OperatorError
 
 Kind = Literal[
@@ -23,6 +34,7 @@ Kind = Literal[
     "activity-streaming",
     "diarization",
     "diarization-streaming",
+    "synthesis",
     "other",
 ]
 
@@ -32,6 +44,7 @@ FOR: Mapping[str, str] = {
     "activity-streaming": "for voice activity in streams",
     "diarization": "for diarization",
     "diarization-streaming": "for diarization of streams",
+    "synthesis": "for speech synthesis",
 }
 """How models that write no text are called."""
 
@@ -62,7 +75,8 @@ class ModelInfo:
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
-    languages: tuple[str, ...] = ()  # which requests may name, if the server knows
+    languages: tuple[str, ...] = ()  # which requests may name, if the server knows; of a voice, which it speaks
+    speakers: tuple[str, ...] = ()  # of a voice, which requests may name
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
@@ -178,6 +192,8 @@ class ModelInfo:
                 kind = "diarization-streaming" if told else "activity-streaming"
             else:
                 kind = "diarization" if told else "activity"
+        elif TO_SPEAK in inputs and SPOKEN in outputs:
+            kind = "synthesis"
         parameters = config.get("parameters", {})
         return cls(
             name=config["name"],
@@ -189,6 +205,7 @@ class ModelInfo:
             has_search="search" in parameters or "decoding" in parameters,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
+            speakers=tuple(filter(None, parameters.get("speakers", {}).get("string_value", "").split(","))),
             has_prompt="decoding" in parameters,  # of Whisper models
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours report their rate; the stages of an ensemble embed all of the audio at once.
