@@ -59,22 +59,26 @@ def encoded(waveform: Waveform, sample_rate: int, format: SpeechFormat) -> bytes
 class SpeechEncoder:
     """One file that is being written."""
 
-    def __init__(self, format: SpeechFormat, sample_rate: int, *, num_samples: int | None = None) -> None:
+    def __init__(
+        self, format: SpeechFormat, sample_rate: int, *, rate: int | None = None, num_samples: int | None = None
+    ) -> None:
         """Begin a file.
 
         Args:
             format: of `FORMATS`; `opus` is in an Ogg, `aac` in ADTS, `pcm` has 16-bit samples, little-endian.
-            sample_rate: of the waveforms, in Hz; those of `pcm` are written at it.
+            sample_rate: of the waveforms, in Hz.
+            rate: of the file, in Hz; None is the waveforms' own, or the next that the format has.
             num_samples: of all waveforms together, where that is known.
 
         Raises:
             MissingDependencyError: AAC needs PyAV, which is not installed.
         """
-        self._rate = self._own_rate = sample_rate
+        self._own_rate = sample_rate
+        self._rate = rate or sample_rate
         if format == "opus":
             self._rate = OPUS_RATE
-        elif format in ("mp3", "aac") and sample_rate not in MP3_RATES:
-            self._rate = next((rate for rate in MP3_RATES if rate > sample_rate), MP3_RATES[-1])
+        elif format in ("mp3", "aac") and self._rate not in MP3_RATES:
+            self._rate = next((each for each in MP3_RATES if each > self._rate), MP3_RATES[-1])
         self._format = format
         self._head = b""
         self._bytes = _Growing()

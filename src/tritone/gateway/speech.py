@@ -29,6 +29,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.saying import Voices
 from tritone.gateway.speakers import LiveSpeakers, labelled
 from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
@@ -48,6 +49,8 @@ class Speech:
         self._options = options
         self._metrics = metrics
         self._lives: set[Live] = set()
+        self.voices = Voices(client, options, self.count_audio)
+        """Who speaks texts."""
 
     @property
     def limits(self) -> GatewayLimits:
@@ -276,7 +279,7 @@ class Speech:
         return tidy(found, ask.texts)
 
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
-        """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
+        """Count audio that came or was made, in seconds; raises `GatewayRefusal` if it is more than the caller may."""
         caller.count_audio(audio_s)
         if (visit := VISIT.get()) is not None:
             visit.model, visit.audio_s = model, visit.audio_s + audio_s
