@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import openai
 import pytest
+import riva.client
+import riva.client.proto.riva_tts_pb2 as tts
 import soundfile
 
 from serving import quiet_options
@@ -220,3 +223,91 @@ def test_a_gateway_without_pyav_says_which_formats_it_has(
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(openai.BadRequestError, match="writes no aac; ask for mp3, opus, flac, wav or pcm"):
         client.audio.speech.create(model="ann", voice="ann", input="ab", response_format="aac")
+
+
+LINEAR = riva.client.AudioEncoding.LINEAR_PCM
+
+
+@pytest.fixture(scope="module")
+def riva_client(speaking: GatewayServer) -> Iterator[riva.client.SpeechSynthesisService]:
+    auth = riva.client.Auth(uri=f"127.0.0.1:{speaking.ports['riva']}")
+    yield riva.client.SpeechSynthesisService(auth)
+    auth.channel.close()
+
+
+def test_rivas_client_gets_a_text_as_a_whole(riva_client: riva.client.SpeechSynthesisService) -> None:
+    found = riva_client.synthesize("Ab. Cd.", voice_name="two.carl", language_code="de-DE")
+    samples = np.frombuffer(found.audio, "<i2") / 32768
+    np.testing.assert_allclose(samples[:700], sound("ab.", speaker=1)[:700], atol=1 / 32768)
+    assert (found.meta.text, found.meta.processed_text) == ("Ab. Cd.", "Ab. Cd.")
+    usual = riva_client.synthesize("ab", sample_rate_hz=44100)
+    assert len(usual.audio) / 2 == pytest.approx(2 * len(sound("ab")), abs=4)
+    fast = riva_client.synthesize("ab", custom_configuration={"speed": "2"})
+    assert len(fast.audio) / 2 == len(sound("ab", slower=0.5))
+
+
+def test_rivas_client_gets_sentences_as_they_come(riva_client: riva.client.SpeechSynthesisService) -> None:
+    whole = riva_client.synthesize("Ab. Cd.", voice_name="ann").audio
+    parts = list(riva_client.synthesize_online("Ab. Cd.", voice_name="ann"))
+    assert [each.meta.text for each in parts] == ["Ab.", "Cd."]
+    assert b"".join(each.audio for each in parts) == whole
+    assert len(list(riva_client.synthesize_online(["Ab. Cd.", "Ef."], voice_name="ann"))) == 3
+
+
+@pytest.mark.parametrize(("encoding", "head"), [("FLAC", b"fLaC"), ("OGGOPUS", b"OggS")])
+def test_rivas_client_gets_compressed_audio(
+    riva_client: riva.client.SpeechSynthesisService, encoding: str, head: bytes
+) -> None:
+    number = riva.client.AudioEncoding.Value(encoding)
+    assert riva_client.synthesize("Abc.", encoding=number).audio.startswith(head)
+    parts = list(riva_client.synthesize_online("Abc. Def.", encoding=number))
+    joined = b"".join(each.audio for each in parts)
+    assert joined.startswith(head)
+    assert len(joined) > len(parts[0].audio), "the parts are one file"
+
+
+def test_rivas_client_lists_voices(riva_client: riva.client.SpeechSynthesisService) -> None:
+    asked = tts.RivaSynthesisConfigRequest()
+    found = {
+        each.model_name: dict(each.parameters) for each in riva_client.stub.GetRivaSynthesisConfig(asked).model_config
+    }
+    assert found["two"] == {
+        "language_code": "de-DE",
+        "voice_name": "two",
+        "subvoices": "ben:0,carl:1",
+        "sample_rate": "22050",
+    }
+    assert found["ann"]["subvoices"] == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "expected"),
+    [
+        ({"text": ""}, "INVALID_ARGUMENT", "nothing to speak"),
+        ({"text": "<speak>a</speak>"}, "INVALID_ARGUMENT", "SSML"),
+        ({"voice_name": "nobody"}, "INVALID_ARGUMENT", "no voice 'nobody'; there are ann, ben, carl"),
+        ({"language_code": "fr-FR"}, "INVALID_ARGUMENT", "no such voice speaks 'fr-FR'; languages are de-DE, en-US"),
+        ({"sample_rate_hz": 100}, "INVALID_ARGUMENT", "8000 to 48000"),
+        ({"encoding": riva.client.AudioEncoding.MULAW}, "INVALID_ARGUMENT", "LINEAR_PCM, FLAC or OGGOPUS"),
+        ({"custom_dictionary": {"a": "b"}}, "INVALID_ARGUMENT", "custom_dictionary"),
+        ({"custom_configuration": {"speed": "fast"}}, "INVALID_ARGUMENT", "speed must be a number"),
+        ({"custom_configuration": {"pitch": "2"}}, "INVALID_ARGUMENT", "knows speed alone, got pitch"),
+        ({"enable_word_time_offsets": True}, "INVALID_ARGUMENT", "enable_word_time_offsets"),
+        ({"text": "x" * 300_000}, "OUT_OF_RANGE", "262144 bytes"),
+    ],
+)
+def test_what_riva_cannot_have_is_said(
+    riva_client: riva.client.SpeechSynthesisService, asked: dict[str, Any], status: str, expected: str
+) -> None:
+    body: dict[str, Any] = {"text": "ab", **asked}
+    with pytest.raises(grpc.RpcError) as refused:
+        riva_client.synthesize(**body)
+    assert refused.value.code().name == status
+    assert expected in refused.value.details()
+    with pytest.raises(grpc.RpcError):
+        list(riva_client.synthesize_online(**body))
+
+
+def test_a_call_without_a_text_is_refused(riva_client: riva.client.SpeechSynthesisService) -> None:
+    with pytest.raises(grpc.RpcError, match="without a message"):
+        list(riva_client.synthesize_online([]))

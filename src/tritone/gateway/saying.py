@@ -58,7 +58,7 @@ class Voices:
 
         Args:
             model: a served model; "" and the gateway's aliases are any.
-            voice: a speaker, or a model; "" and the aliases are the first.
+            voice: a speaker, a model, or both as MODEL.SPEAKER; "" and the aliases are the first.
             language: which it must speak, as BCP 47 has it; "" is any.
 
         Raises:
@@ -73,7 +73,9 @@ class Voices:
             if not found:
                 raise GatewayRefusal(404, f"there is no ready voice model {model[:80]!r}", code="model_not_found")
         if voice and voice not in self._options.aliases:
-            named = [each for each in found if voice in (each.speaker, each.info.name)]
+            named = [
+                each for each in found if voice in (each.speaker, each.info.name, f"{each.info.name}.{each.speaker}")
+            ]
             if not named:
                 raise InputError(f"there is no voice {voice[:80]!r}; there are {_listed(found)}")
             found = named
