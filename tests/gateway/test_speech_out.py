@@ -5,6 +5,7 @@ import http.client
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,33 @@ def test_what_riva_cannot_have_is_said(
 def test_a_call_without_a_text_is_refused(riva_client: riva.client.SpeechSynthesisService) -> None:
     with pytest.raises(grpc.RpcError, match="without a message"):
         list(riva_client.synthesize_online([]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of the driver's process, closed with it
+def test_the_page_speaks_and_can_be_stopped(speaking: GatewayServer) -> None:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: make test-all fetches it"
+    )
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no Chromium on PATH (Debian: apt-get install chromium)")
+    arguments = ["--no-sandbox", "--autoplay-policy=no-user-gesture-required"]
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=arguments)
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{speaking.port}/")
+        page.get_by_label("Voice").select_option(label="carl (de-DE)")
+        page.get_by_label("Text to speak").fill("Abc. Def.")
+        page.get_by_role("button", name="Speak", exact=True).click()
+        page.locator("#speech-status", has_text="Spoken").wait_for(timeout=60_000)
+        assert page.get_by_role("button", name="Play", exact=True).is_enabled(), "it can be heard again"
+        page.get_by_label("Text to speak").fill(LONG[:4000])
+        page.get_by_role("button", name="Speak", exact=True).click()
+        page.locator("#speech-status", has_text="First sound after").wait_for(timeout=60_000)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        page.locator("#speech-status", has_text="Stopped").wait_for(timeout=60_000)
+        page.get_by_label("Text to speak").fill("?!")
+        page.get_by_role("button", name="Speak", exact=True).click()
+        assert "nothing to speak" in page.get_by_role("alert").inner_text(timeout=60_000)
+        browser.close()
