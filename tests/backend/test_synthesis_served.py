@@ -100,9 +100,10 @@ def test_an_error_in_the_middle_comes_after_what_was_spoken(client: Client) -> N
 def test_requests_take_turns_and_a_text_that_is_left_ends(client: Client) -> None:
     long = client.speak_iter(LONG)
     next(long)
-    done = threading.Event()
-    threading.Thread(target=lambda: client.speak("ab") and done.set()).start()
-    assert done.wait(30), "a short text waits for no long one"
+    beside = threading.Thread(target=client.speak, args=("ab",))
+    beside.start()
+    beside.join(30)
+    assert not beside.is_alive(), "a short text waits for no long one"
     long.close()
     assert client.speak("ab").text == "ab"
 

@@ -167,11 +167,22 @@ class AsyncClient:
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
 
     async def speak_iter(
-        self, text: str, model: str | None = None, *, headers: Headers | None = None, **options: Any
+        self,
+        text: str,
+        model: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        headers: Headers | None = None,
+        **options: Any,
     ) -> AsyncGenerator[Spoken, None]:
-        """Speak a text, and yield each sentence as soon as it has come. See `Client.speak`."""
+        """Speak a text, and yield each sentence as soon as it has come. See `Client.speak`.
+
+        Args:
+            timeout_s: how long the whole text may take, in seconds; None is the client's own limit of a request.
+        """
         call = self._client._speech(await self.model(model, kind="synthesis"), text, options)
-        async with aclosing(self._transport.answers(replace(call, more_headers=headers or {}))) as answers:
+        call = replace(call, timeout_s=timeout_s or self.timeout_s, more_headers=headers or {})
+        async with aclosing(self._transport.answers(call)) as answers:
             async for answer in answers:
                 yield answer
 

@@ -4,6 +4,7 @@ voice = await speech.voices.find("tts-1", "ann")
 async for part in speech.voices.speak(text, voice, caller, speed=1.2): part.waveform
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from tritone.audio.encoder import SpeechEncoder, SpeechFormat
 from tritone.audio.spoken import Spoken
 from tritone.client.async_client import AsyncClient
 from tritone.client.models import ModelInfo
-from tritone.errors import InputError, MissingDependencyError
+from tritone.errors import InputError, MissingDependencyError, ServerTimeoutError
 from tritone.gateway.callers import Caller
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
@@ -98,9 +99,18 @@ class Voices:
             TritoneError: the server failed.
         """
         asked = {"speed": speed if speed != 1.0 else None, "speaker": voice.speaker or None}
-        parts = self._client.speak_iter(text, voice.info.name, headers=caller.headers, **asked)
-        async with aclosing(parts):
-            async for part in parts:
+        limits = self._options.limits
+        whole = {"timeout_s": limits.request_s, "headers": caller.headers}
+        async with aclosing(self._client.speak_iter(text, voice.info.name, **whole, **asked)) as parts:
+            while True:
+                try:
+                    part = await asyncio.wait_for(anext(parts, None), limits.triton_timeout_s)
+                except TimeoutError as error:
+                    raise ServerTimeoutError(
+                        f"voice '{voice.info.name}': no sentence came for {limits.triton_timeout_s:g} s"
+                    ) from error
+                if part is None:
+                    return
                 self._count_audio(part.audio_s, voice.info.name, caller)
                 yield part
 
