@@ -2,7 +2,9 @@
 
 import asyncio
 import io
+import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +15,16 @@ import soundfile
 from typer.testing import CliRunner
 
 import tritone
+from proxied import post
 from serving import quiet_options
 from toy_voice import sound, write_espeak, write_toy_voice
 from tritone.cli.main import app
 from tritone.client import AsyncClient, Client
 from tritone.errors import InputError
 from tritone.families.piper.export import export_piper
+from tritone.proxy import Proxy, ProxyOptions
 from tritone.repository import build_repository, read_repository
-from tritone.server import TritonServer
+from tritone.server import TritonServer, free_ports
 
 LONG = "one two three four. " * 200
 
@@ -43,9 +47,25 @@ def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
         yield running
 
 
-@pytest.fixture(scope="module", params=["grpc", "http"])
-def address(server: TritonServer, request: pytest.FixtureRequest) -> str:
-    return server.grpc_address if request.param == "grpc" else f"http://{server.http_address}"
+@pytest.fixture(scope="module")
+def proxy(server: TritonServer) -> Iterator[Proxy]:
+    http, grpc = free_ports(2)
+    options = ProxyOptions(
+        http_port=http, grpc_port=grpc, upstream_http=server.http_address, upstream_grpc=server.grpc_address
+    )
+    with Proxy(options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["grpc", "http", "proxied grpc", "proxied http"])
+def address(server: TritonServer, proxy: Proxy, request: pytest.FixtureRequest) -> str:
+    http, grpc, *_ = proxy.ports
+    return {
+        "grpc": server.grpc_address,
+        "http": f"http://{server.http_address}",
+        "proxied grpc": f"127.0.0.1:{grpc}",
+        "proxied http": f"http://127.0.0.1:{http}",
+    }[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +158,33 @@ def test_the_command_speaks_by_a_server_and_in_this_process(address: str, bundle
     unfit = runner.invoke(app, ["speak", "a", "--model", "demo-asr", "--output", "a.wav"])
     assert unfit.exit_code == 1
     assert "speaks no text" in unfit.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "expected"),
+    [
+        (b"[]", 400, "must be a JSON object"),
+        (b'{"TEXT": ["ab"]}', 400, "'TEXT' must be a text, a number"),
+        (b'{"TEXT": "ab", "sequence_id": 3}', 400, "one answer each"),
+        (b'{"TEXT": "ab", "speed": 9}', 400, "speed must be 0.25 to 4"),
+        (b'{"TEXT": "' + b"x" * 2_000_000 + b'"}', 413, "1048576 are allowed"),
+        (b"{", 400, ""),
+    ],
+)
+def test_the_proxy_refuses_what_is_no_request_for_events(proxy: Proxy, body: bytes, status: int, expected: str) -> None:
+    found, answer, _ = post(proxy.ports[0], "/v2/models/two/generate_stream", body)
+    assert (found, expected in answer["error"]) == (status, True), answer
+    assert post(proxy.ports[0], "/v2/models/nobody/generate_stream", b'{"TEXT": "ab"}')[0] in (400, 404)
+
+
+def test_clients_that_leave_early_do_no_harm(server: TritonServer, proxy: Proxy) -> None:
+    message = json.dumps({"TEXT": LONG}).encode()
+    head = f"POST /v2/models/two/generate_stream HTTP/1.1\r\nHost: a\r\nContent-Length: {len(message)}\r\n\r\n".encode()
+    for port in (int(server.http_address.rpartition(":")[2]), proxy.ports[0]):
+        for number in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(head + message)
+                if number % 2:
+                    connection.recv(1)  # the first sentence is there
+        with Client(f"http://127.0.0.1:{port}") as client:
+            assert client.speak("ab").text == "ab"
