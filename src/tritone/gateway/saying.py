@@ -5,10 +5,11 @@ async for part in speech.voices.speak(text, voice, caller, speed=1.2): part.wave
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritone.audio.encoder import SpeechEncoder, SpeechFormat
 from tritone.audio.spoken import Spoken
@@ -17,10 +18,12 @@ from tritone.client.models import ModelInfo
 from tritone.errors import InputError, MissingDependencyError, ServerTimeoutError
 from tritone.gateway.callers import Caller
 from tritone.gateway.options import GatewayOptions
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+LOOK_S = 5.0  # for which a list of voices holds
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,16 @@ class Voices:
         self, client: AsyncClient, options: GatewayOptions, count_audio: Callable[[float, str, Caller], None]
     ) -> None:
         self._client, self._options, self._count_audio = client, options, count_audio
+        self._known: list[FoundVoice] = []
+        self._looked_at = float("-inf")
 
     async def all(self) -> list[FoundVoice]:
-        """Those that are ready: models, and the speakers of each that has several."""
-        models = [each for each in await self._client.models() if each.kind == "synthesis"]
-        return [FoundVoice(each, speaker) for each in models for speaker in each.speakers or ("",)]
+        """Those that were ready a moment ago: models, and the speakers of each that has several."""
+        if time.monotonic() - self._looked_at > LOOK_S:
+            models = await self._client.models()
+            self._known = [voice for each in models if each.kind == "synthesis" for voice in _speakers(each)]
+            self._looked_at = time.monotonic()
+        return self._known
 
     async def find(self, model: str = "", voice: str = "", language: str = "") -> FoundVoice:
         """The voice that is meant.
@@ -66,13 +74,13 @@ class Voices:
             GatewayRefusal: with status 404, there is no such model, or no voice at all.
             InputError: the model has no such voice, or none speaks that language; says which there are.
         """
-        found = await self.all()
-        if not found:
-            raise GatewayRefusal(404, "no model that speaks is ready here", code="model_not_found")
         if model and model not in self._options.aliases:
-            found = [each for each in found if each.info.name == model]
-            if not found:
-                raise GatewayRefusal(404, f"there is no ready voice model {model[:80]!r}", code="model_not_found")
+            try:
+                found = _speakers(await self._client.model(model, kind="synthesis"))
+            except InputError as error:
+                raise GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found") from error
+        elif not (found := await self.all()):
+            raise GatewayRefusal(404, "no model that speaks is ready here", code="model_not_found")
         if voice and voice not in self._options.aliases:
             named = [
                 each for each in found if voice in (each.speaker, each.info.name, f"{each.info.name}.{each.speaker}")
@@ -98,10 +106,12 @@ class Voices:
             GatewayRefusal: the caller has asked for more audio than it may.
             TritoneError: the server failed.
         """
-        asked = {"speed": speed if speed != 1.0 else None, "speaker": voice.speaker or None}
+        asked: dict[str, Any] = {"speed": speed if speed != 1.0 else None, "speaker": voice.speaker or None}
         limits = self._options.limits
-        whole = {"timeout_s": limits.request_s, "headers": caller.headers}
-        async with aclosing(self._client.speak_iter(text, voice.info.name, **whole, **asked)) as parts:
+        spoken = self._client.speak_iter(
+            text, voice.info.name, timeout_s=limits.request_s, headers=caller.headers, **asked
+        )
+        async with aclosing(spoken) as parts:
             while True:
                 try:
                     part = await asyncio.wait_for(anext(parts, None), limits.triton_timeout_s)
@@ -125,6 +135,10 @@ def encoder_of(format: SpeechFormat, sample_rate: int, *, rate: int | None = Non
         return SpeechEncoder(format, sample_rate, rate=rate)
     except MissingDependencyError as error:
         raise InputError(f"this gateway writes no {format}; ask for mp3, opus, flac, wav or pcm ({error})") from error
+
+
+def _speakers(info: ModelInfo) -> list[FoundVoice]:
+    return [FoundVoice(info, speaker) for speaker in info.speakers or ("",)]
 
 
 def _listed(found: "Sequence[FoundVoice]") -> str:

@@ -139,7 +139,7 @@ class HttpSide:
         parts: asyncio.Queue[bytes] = asyncio.Queue()
         path = f"/v2/models/{model}{f'/versions/{version}' if version else ''}/generate_stream"
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        asking = asyncio.ensure_future(
+        asking: asyncio.Future[Answer] = asyncio.ensure_future(
             self._upstream.request("POST", path, headers, passage.encoded(), on_part=parts.put_nowait)
         )
         asking.add_done_callback(lambda _: parts.put_nowait(b""))
