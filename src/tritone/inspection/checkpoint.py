@@ -249,6 +249,10 @@ def _file(path: Path) -> Checkpoint:
             files=[path],
             extra="export",
         )
+    if suffix == ".onnx" and (config := path.with_name(f"{path.name}.json")).is_file():
+        return Checkpoint(
+            what="a voice of Piper", family="piper", arguments={"voice": path}, first="voice", files=[path, config]
+        )
     if suffix == ".onnx":
         family, what = ("silero", "a voice activity detector of silero") if "silero_vad" in path.name else ("onnx", "")
         beside = [each for each in path.parent.glob(f"{path.stem}*") if each.is_file()]

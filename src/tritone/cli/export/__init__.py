@@ -7,6 +7,7 @@ import typer
 
 from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.piper import piper
 from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
@@ -110,6 +111,7 @@ def nemo(
 
 
 app.command()(onnx)
+app.command()(piper)
 app.command()(python)
 
 
