@@ -25,6 +25,7 @@ class Metrics:
                 "first_partial_seconds", "From the audio of a segment's first word to its text."
             ),
             "final": histogram("final_seconds", "From the end of a segment by the client to its final text."),
+            "turn": histogram("turn_seconds", "From a pause to what the classifier of ends of turns says."),
             "end_of_speech": histogram("end_of_speech_seconds", "From the audio of a segment's end to its final text."),
         }
         own = {"namespace": NAMESPACE, "registry": self.registry}

@@ -44,6 +44,9 @@ class GatewayOptions:
         "writes each utterance at its end.",
     )
     vad_model: str = option("", "Model that finds speech in live streams.")
+    turn_model: str = option(
+        "", "Model that says after a pause whether a speaker has finished, such as Smart Turn; it needs voice activity."
+    )
     chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
     ping_s: float = option(
         10.0, "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."

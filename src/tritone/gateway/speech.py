@@ -22,7 +22,7 @@ from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.diarization.channels import merged_channels
 from tritone.errors import AudioError, InputError
-from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, TurnOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
@@ -127,6 +127,25 @@ class Speech:
             with suppress(InputError):
                 return await self._client.model(wanted.model or None, kind=own)
         return await self.model(wanted.model, "embedding")
+
+    @property
+    def turns(self) -> TurnOptions | None:
+        """How turns end where a client does not say; None where the gateway has no classifier of their ends."""
+        return TurnOptions() if self._options.turn_model else None
+
+    async def turn_model(self, name: str) -> ModelInfo:
+        """The served classifier of ends of turns of that name, or the gateway's own for "".
+
+        Raises:
+            GatewayRefusal: there is no such model.
+            RetryError: the server cannot be asked.
+        """
+        if not (wanted := name or self._options.turn_model):
+            raise GatewayRefusal(404, "this gateway has no model that finds ends of turns", code="model_not_found")
+        try:
+            return await self._client.model(wanted, kind=None)
+        except InputError as error:
+            raise GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found") from error
 
     async def live_model(self, name: str) -> ModelInfo:
         """The served model of that name for live streams, or the gateway's own for "" and its aliases.
@@ -289,6 +308,11 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def classified(self, model: str, tensor: str, samples: Samples, caller: Caller) -> npt.NDArray[np.float32]:
+        """The answer of a model whose one input is `tensor`: what its one output holds."""
+        found = await self._client.infer({tensor: samples}, model, headers=caller.headers)
+        return next(iter(found.values()))
+
     async def diarize(self, audio: bytes | Path, model: str, caller: Caller) -> SpeechActivity:
         """Who speaks when in a recording, by a model that tells speakers apart."""
         return await self._client.diarize(audio, model, headers=caller.headers)
@@ -332,7 +356,7 @@ class Speech:
         self._metrics.audio(caller.protocol, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:
-        """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
+        """Count a latency of a live stream: "first_partial", "final", "turn" or "end_of_speech"."""
         self._metrics.latencies[what].labels(live.caller.protocol, live.model).observe(seconds)
 
     def count_second_pass(self, live: Live, outcome: SecondPassOutcome) -> None:

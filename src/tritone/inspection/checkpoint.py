@@ -235,6 +235,13 @@ def _folder(folder: Path) -> Checkpoint:
     )
 
 
+NAMED_GRAPHS = {
+    "silero_vad": ("silero", "a voice activity detector of silero"),
+    "smart-turn": ("smart-turn", "a classifier of ends of turns"),
+}
+"""ONNX files that are known by a part of their name: the export, and what they are."""
+
+
 def _file(path: Path) -> Checkpoint:
     suffix = path.suffix.lower()
     if path.name in OF_FOLDERS or (path.name == BINARY and (path.parent / "config.json").is_file()):
@@ -254,13 +261,16 @@ def _file(path: Path) -> Checkpoint:
             what="a voice of Piper", family="piper", arguments={"voice": path}, first="voice", files=[path, config]
         )
     if suffix == ".onnx":
-        family, what = ("silero", "a voice activity detector of silero") if "silero_vad" in path.name else ("onnx", "")
+        family, what = next(
+            (found for name, found in NAMED_GRAPHS.items() if name in path.name), ("onnx", "a graph in ONNX")
+        )
+        argument = "model" if family == "onnx" else "file"
         beside = [each for each in path.parent.glob(f"{path.stem}*") if each.is_file()]
         return Checkpoint(
-            what=what or "a graph in ONNX",
+            what=what,
             family=family,
-            arguments={"file" if family == "silero" else "model": path},
-            first="" if family == "silero" else "model",
+            arguments={argument: path},
+            first=argument,
             files=sorted({path, *beside}),
         )
     if not any(fnmatchcase(path.name.lower(), each) for each in (*TORCH, "*.pt2")):

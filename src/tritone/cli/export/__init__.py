@@ -12,6 +12,7 @@ from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.silero import silero
+from tritone.cli.export.smart_turn import smart_turn
 from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
@@ -133,6 +134,7 @@ app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+app.command()(smart_turn)
 
 
 @app.command()

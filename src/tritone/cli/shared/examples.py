@@ -49,6 +49,7 @@ EXAMPLES = {
         "tritone export silero --output vad",
         "tritone export silero --output vad --sample-rate 8000",
     ),
+    "export smart-turn": ("tritone export smart-turn smart-turn-v3.2-cpu.onnx --output turn",),
     "export tensorrt": (
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",

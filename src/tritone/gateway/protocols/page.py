@@ -102,6 +102,7 @@ async def _models(gateway: "Gateway", request: Request) -> Response:
             "live": options.stream_model,
             "files": options.model,
             "vad": options.vad_model,
+            "turns": bool(options.turn_model),
         }
     )
 
