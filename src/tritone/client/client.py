@@ -29,13 +29,22 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, all_or_one, is_single, source_of
+from tritone.audio.spoken import Spoken, joined
 from tritone.audio.waveform import Waveform
 from tritone.client.control import ModelControl
 from tritone.client.device_array import is_on_gpu
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters
-from tritone.client.replies import ActivityReply, EmbeddingReply, FramesReply, Reply, TensorReply, TextReply
+from tritone.client.replies import (
+    ActivityReply,
+    EmbeddingReply,
+    FramesReply,
+    Reply,
+    SpokenReply,
+    TensorReply,
+    TextReply,
+)
 from tritone.client.requests import LOST_AFTER_S, Asked, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
 from tritone.client.segmenter import ServedSegmenter
@@ -46,7 +55,7 @@ from tritone.client.stream import (
     ClientStream,
     new_sequence_id,
 )
-from tritone.client.transport import WAVEFORM, Call, Transport, connect
+from tritone.client.transport import TO_SPEAK, WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
 from tritone.longform import BlockActivity, LongForm, OpenActivity
@@ -451,6 +460,34 @@ class Client:
             TritoneError: there is no such model, or the server cannot be asked.
         """
         return ServedSegmenter(self, self.model(model, kind="segmentation"))
+
+    def speak(self, text: str, model: str | None = None, **options: Any) -> Spoken:
+        """Speak a text, as a whole.
+
+        Args:
+            text: of up to 16,384 characters.
+            model: which voice; None takes the only one there is.
+            options: `speed`, 0.25 to 4, and `speaker`, one of the voice's; the model decides what is not given.
+
+        Raises:
+            InputError: no such model; the text is empty or too long, or has nothing that can be spoken; or an option is
+                unfit.
+            RetryError: the server cannot be reached, or takes no request now.
+        """
+        return joined(list(self.speak_iter(text, model, **options)))
+
+    def speak_iter(self, text: str, model: str | None = None, **options: Any) -> Generator[Spoken, None, None]:
+        """Speak a text, and yield each sentence as soon as it has come; arguments and errors as of `speak`."""
+        yield from self._transport.answers(self._speech(self.model(model, kind="synthesis"), text, options))
+
+    def _speech(self, info: ModelInfo, text: str, options: Mapping[str, Any]) -> Call[Spoken]:
+        return Call(
+            model=info.name,
+            tensors=info.tensors({TO_SPEAK: np.array([text.encode(errors="replace")], dtype=object)}),
+            timeout_s=self.timeout_s,
+            reply=SpokenReply(info.sample_rate),
+            parameters=request_parameters(options),
+        )
 
     def infer(
         self,

@@ -47,6 +47,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "torch-export": ("generic.torch_export", "export_torch_export"),
     "torchscript": ("generic.torchscript", "export_torchscript"),
     "sherpa-onnx": ("sherpa_onnx.export", "export_sherpa_onnx"),
+    "smart-turn": ("smart_turn.export", "export_smart_turn"),
 }
 """Where the function of an export is, below `tritone.families`; of others `NAME.export`, `export_NAME`."""
 NETWORKS = (

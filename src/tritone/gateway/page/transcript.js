@@ -36,8 +36,8 @@ function sayWhoTalksAtOnce(rows) {
 }
 
 export class TranscriptView {
-  constructor({ list, partial, nothing, announcer, onPlay }) {
-    Object.assign(this, { list, underWay: partial, nothing, announcer, onPlay });
+  constructor({ list, partial, turn, nothing, announcer, onPlay }) {
+    Object.assign(this, { list, underWay: partial, state: turn, nothing, announcer, onPlay });
     list.addEventListener("click", ({ target }) => {
       const word = target.closest("[data-start]");
       if (word) onPlay(Number(word.dataset.start));
@@ -53,6 +53,17 @@ export class TranscriptView {
     this.list.replaceChildren();
     this.announcer.textContent = "";
     this.partial("");
+    this.state.hidden = true;
+  }
+
+  // Says what was decided on the turn under way: it may be over, goes on, or is over.
+  turn({ type, turn }) {
+    const { trigger, probability } = turn ?? {};
+    const sure = probability === undefined ? "" : `, ${Math.round(100 * probability)} % sure`;
+    const why = trigger === "silence" ? " after a long silence" : trigger === "classifier" ? sure : "";
+    const texts = { eager_end: `The turn may be over${sure}`, resumed: "The turn goes on", final: `The turn is over${why}` };
+    this.state.textContent = texts[type] ?? "";
+    this.state.hidden = !(type in texts);
   }
 
   // The text under way, of which the first `settled` characters do not change any more, with who says its words.
