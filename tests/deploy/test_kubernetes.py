@@ -70,6 +70,7 @@ GATEWAY: dict[str, Any] = {
         "model": "asr",
         "streamModel": "live",
         "vadModel": "vad",
+        "turnModel": "turn",
         "aliases": ["whisper-1"],
         "keys": {"secretName": "keys"},
         "upstreams": {"secretName": "elsewhere"},

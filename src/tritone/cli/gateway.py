@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.gateway.options import GatewayOptions
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
@@ -42,6 +43,7 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
     ] = None,
+    punctuation_model: PunctuationModel = None,
     upstreams: Annotated[
         Path | None,
         typer.Option(
@@ -99,6 +101,7 @@ def gateway(
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
+            punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,
             upstreams=() if upstreams is None else read_upstreams(upstreams),
             tls=tls,
         )

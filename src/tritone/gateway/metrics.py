@@ -25,6 +25,7 @@ class Metrics:
                 "first_partial_seconds", "From the audio of a segment's first word to its text."
             ),
             "final": histogram("final_seconds", "From the end of a segment by the client to its final text."),
+            "turn": histogram("turn_seconds", "From a pause to what the classifier of ends of turns says."),
             "end_of_speech": histogram("end_of_speech_seconds", "From the audio of a segment's end to its final text."),
         }
         own = {"namespace": NAMESPACE, "registry": self.registry}
@@ -40,7 +41,7 @@ class Metrics:
         self.refusals = Counter("refusals", "Refused by the gateway itself.", ["protocol", "code"], **own)  # type: ignore[arg-type]
         self.streams = Gauge("streams_open", "Live streams.", ["protocol"], **own)  # type: ignore[arg-type]
         self.opened = Counter("streams", "Live streams that were opened.", ["protocol"], **own)  # type: ignore[arg-type]
-        audio = Counter("audio_seconds", "Audio that was taken.", where, **own)  # type: ignore[arg-type]
+        audio = Counter("audio_seconds", "Audio that was taken, or spoken.", where, **own)  # type: ignore[arg-type]
         # It is counted with every chunk of every stream, which takes less time than to look for the counter.
         self.audio = lru_cache(maxsize=1024)(audio.labels)
         self.second_passes = Counter(

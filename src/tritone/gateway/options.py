@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.gateway.upstreams.options import UpstreamOptions
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
+from tritone.transcript import Transcript
 
 DEFAULT_PORT = 9000
 NO_TRITON = "none"  # in place of an address
@@ -22,6 +23,7 @@ class GatewayOptions:
     `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
+    `punctuation`: writes marks into final transcripts, in place of rules, where they are asked for; called in threads.
     `upstreams`: models of servers that speak OpenAI's API, beside those of Triton.
     """
 
@@ -42,6 +44,9 @@ class GatewayOptions:
         "writes each utterance at its end.",
     )
     vad_model: str = option("", "Model that finds speech in live streams.")
+    turn_model: str = option(
+        "", "Model that says after a pause whether a speaker has finished, such as Smart Turn; it needs voice activity."
+    )
     chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
     ping_s: float = option(
         10.0, "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."
@@ -49,6 +54,7 @@ class GatewayOptions:
     drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    punctuation: Callable[[Transcript], Transcript] | None = None
     upstreams: tuple[UpstreamOptions, ...] = ()
     keys: Path | None = option(
         None, "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."

@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,19 @@ class HttpConnections:
         self._idle: deque[_Connection] = deque()  # the longest idle first
 
     async def request(
-        self, method: str, path: str, headers: Mapping[str, str], *body: bytes, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *body: bytes,
+        timeout_s: float | None = None,
+        on_part: Callable[[bytes], None] | None = None,
     ) -> HttpAnswer:
         """Send a request and return the answer, whatever its status. Cancelling it closes the connection.
 
         Args:
             body: in any number of parts.
+            on_part: takes the body of an answer with status 200 as it comes, in place of the answer.
 
         Raises:
             OSError: there is no connection, it broke, or what came is no HTTP or too long.
@@ -91,7 +98,8 @@ class HttpConnections:
             except ConnectionResetError as error:  # in TLS's handshake, about which asyncio says nothing
                 raise ConnectionResetError(str(error) or "Handshake read failed") from error
         try:
-            return await connection.exchange([("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), *body], ends)
+            head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+            return await connection.exchange([head, *body], ends, on_part)
         finally:
             if connection.closed or connection.in_use:
                 connection.abort()
@@ -129,6 +137,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
+        self._on_part: Callable[[bytes], None] | None = None
         self._is_open_ended = False  # the answer ends with the connection
 
     @property
@@ -136,8 +145,11 @@ class _Connection(asyncio.Protocol):
         """Whether an answer is still to come."""
         return self._waiter is not None
 
-    async def exchange(self, parts: Sequence[bytes], ends: float | None) -> HttpAnswer:
+    async def exchange(
+        self, parts: Sequence[bytes], ends: float | None, on_part: Callable[[bytes], None] | None = None
+    ) -> HttpAnswer:
         """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
+        self._on_part = on_part
         if self._broken is not None:
             self.closed = True
             raise self._broken
@@ -190,7 +202,10 @@ class _Connection(asyncio.Protocol):
         self._is_open_ended = not self._headers.keys() & {"content-length", "transfer-encoding"}
 
     def on_body(self, data: bytes) -> None:
-        self._parts.append(data)
+        if self._on_part is not None and self._parser.get_status_code() == 200:
+            self._on_part(data)
+        else:
+            self._parts.append(data)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

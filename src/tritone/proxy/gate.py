@@ -168,7 +168,7 @@ class Gate:
     async def carry(
         self,
         passage: Passage,
-        asking: Coroutine[Any, Any, Answer],
+        asking: "Coroutine[Any, Any, Answer] | asyncio.Future[Answer]",
         is_good: Callable[[Answer], bool] = lambda answer: True,
     ) -> Answer:
         """The answer of Triton to a request that has passed; the request leaves by itself.
