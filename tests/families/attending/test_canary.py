@@ -22,6 +22,7 @@ from families.canary_models import (
     write_archive,
 )
 from families.conftest import babble
+from families.moonshine_models import served_info
 from serving import quiet_options
 from tritone import Client
 from tritone.bundle import Bundle
@@ -172,6 +173,12 @@ def test_a_decoder_wider_than_the_encoder_hears_through_the_projection_between_t
     texts = texts_of(projected, flash)
     assert [each.text for each in tritone.load(flash.path).transcribe(WAVEFORMS)] == texts
     assert len(set(texts)) > 1
+
+
+def test_the_configuration_says_what_requests_may_ask_for(bundle: Bundle) -> None:
+    info = served_info(bundle)
+    assert (info.decodes, info.languages, info.translates, info.has_word_times) == (True, ("en", "de"), True, True)
+    assert (info.has_prompt, info.finds_language) == (False, False)
 
 
 @pytest.mark.slow

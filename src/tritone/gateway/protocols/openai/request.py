@@ -167,7 +167,7 @@ class TranscriptionRequest:
         ignored = dict(self.ignored)
         if not info.has_prompt:
             if self.prompt:
-                ignored["prompt"] = "the model takes none, keywords[] favours words"
+                ignored["prompt"] = "the model takes none" + ("" if info.decodes else ", keywords[] favours words")
             if self.temperature:
                 ignored["temperature"] = "the model samples nothing"
             if self.language and not info.languages:
