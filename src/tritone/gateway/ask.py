@@ -10,6 +10,8 @@ from tritone.errors import InputError
 from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
+AUTO = "auto"  # what models call it that find the language themselves
+DETECTED = (AUTO, "multi")  # what clients call it: the latter are Deepgram's and Riva's
 KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units, where a client gives none
 EventKind = Literal["speech_started", "eager_end", "resumed", "speech_stopped", "partial", "final"]
 Trigger = Literal["classifier", "silence", "client"]
@@ -96,19 +98,33 @@ class Ask:
             raise InputError(str(error)) from error
 
 
-def language_parameters(info: ModelInfo, language: str, allowed: Sequence[str] = ()) -> dict[str, str]:
+def language_parameters(
+    info: ModelInfo, language: str, allowed: Sequence[str] = (), *, is_asked: bool = False
+) -> dict[str, str]:
     """The request parameters that tell a model the language of its audio; none for models that are told no language.
 
     Args:
-        language: as protocols write it, such as de or de-DE; "" leaves it to the model.
+        language: as protocols write it, such as de, de-DE or de_DE; "" leaves it to the model, `DETECTED` has it found
+            out.
         allowed: the languages that it may be.
+        is_asked: whether clients name a language only where they mean it. Those of other protocols always send one,
+            and a model of one language ignores it.
 
     Raises:
-        InputError: several are allowed, and the model detects no language.
+        InputError: the model knows no such language, or is told none although it `is_asked`; or it is to detect it
+            among several, and detects none.
     """
+    if is_asked and language and not (info.languages or info.has_prompt):
+        raise InputError(f"model '{info.name}' is not told the language; leave it out")
     codes = tuple(dict.fromkeys(_named(each, info) for each in allowed if each))
+    if language.lower() in DETECTED:
+        if AUTO in info.languages:
+            return {"language": AUTO}
+        if info.languages and not info.finds_language:
+            raise InputError(f"model '{info.name}' does not detect languages; name one of {_known(info)}")
+        language = ""
     found = {"language": _named(language, info)} if language and (info.has_prompt or info.languages) else {}
-    if info.has_prompt and codes:
+    if info.finds_language and codes:
         found["allowed_languages"] = ",".join(codes)
     elif codes and not (info.languages and len(codes) == 1):
         raise InputError(
@@ -129,11 +145,17 @@ def favoured(info: ModelInfo, words: Mapping[str, float]) -> dict[str, Any]:
 
 def _named(language: str, info: ModelInfo) -> str:
     """A language as the model calls it: itself, or the first of the same language without the country."""
-    known = info.languages
-    plain = language.partition("-")[0].lower()
-    same = [each for each in known if each.lower() == language.lower()]
-    same += [each for each in known if each.partition("-")[0].lower() == plain]
+    wanted = language.replace("_", "-").lower()
+    plain = wanted.partition("-")[0]
+    same = [each for each in info.languages if each.lower() == wanted]
+    same += [each for each in info.languages if each.partition("-")[0].lower() == plain]
+    if info.languages and not same:
+        raise InputError(f"model '{info.name}' knows no language {language[:80]!r}; it knows {_known(info)}")
     return same[0] if same else plain if info.has_prompt else language
+
+
+def _known(info: ModelInfo) -> str:
+    return ", ".join(each for each in info.languages if each != AUTO)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,18 +20,19 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import mono
+from tritone.audio.recent import RecentAudio
 from tritone.audio.waveform import Samples
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.errors import StreamError
+from tritone.gateway.arrivals import Arrivals
 from tritone.gateway.ask import Ask, Event, Trigger, TurnEnd, TurnOptions, VadOptions
 from tritone.gateway.callers import Caller
-from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
 from tritone.gateway.turns import BEFORE_S, TurnClassifier, classifier_of
+from tritone.gateway.upstreams.realtime import RealtimeStream
 from tritone.gateway.whole import WholeStream
-from tritone.texts import tidy
 from tritone.transcript import Transcript, continued, shifted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Live:
         self.held = ExitStack()
         """What is given back when the stream is closed."""
         self._model = ""
-        self._stream: AsyncClientStream | WholeStream | None = None
+        self._stream: AsyncClientStream | WholeStream | RealtimeStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers: LiveSpeakers | None = None
         self._turns: TurnClassifier | None = None
@@ -289,7 +290,7 @@ class Live:
         elif turns.eager_threshold is not None and self._probability >= turns.eager_threshold:
             self._eager = True
             turn = TurnEnd(trigger="classifier", probability=self._probability)
-            self._add_event("eager_end", end_s, tidy(self._so_far, self._ask.texts), turn=turn)
+            self._add_event("eager_end", end_s, await self._speech.written(self._so_far, self._ask.texts), turn=turn)
 
     async def _end_speech(self, end_s: float, trigger: Trigger) -> None:
         self._speaking, self._eager, self._paused_s, self._trigger = False, False, None, trigger
@@ -341,8 +342,8 @@ class Live:
         self._text, self._settled = found.text, found.settled
         self._so_far = placed
         if self._speakers is not None:
-            placed = self._speakers.so_far(placed)
-        self._add_event("partial", self.received_s, tidy(placed, self._ask.texts))
+            placed = await self._speakers.so_far(placed, self._recent)
+        self._add_event("partial", self.received_s, self._speech.so_far(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""
@@ -353,16 +354,16 @@ class Live:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
-        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.received_s
+        if end_s is None:
+            end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)
             self._add_event("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
-        samples, begin = self._recent.between(self._since, end)
-        begin_s = begin / self.sample_rate
-        audio = (samples, self.sample_rate, begin_s)
-        final = await self._speech.finished(placed, self._ask, audio, self._speakers)
+        if self._speakers is not None:
+            placed = await self._speakers.labelled(placed, self._recent)
+        final = await self._speech.written(placed, self._ask.texts)
         event = Event(
             kind="final",
             segment=self._segment,
@@ -374,8 +375,9 @@ class Live:
             self._events.append(event)
             self._final(event)
         else:
+            samples, begin = self._recent.between(self._since, end)
             whole = begin <= self._since and len(samples) <= MAX_SEGMENT_S * self.sample_rate
-            self._second.begin(event, samples, begin_s, whole=whole)
+            self._second.begin(event, samples, begin / self.sample_rate, whole=whole)
         self._since = end
         self._segment += 1
         self._text, self._settled = "", None

@@ -229,7 +229,8 @@ def _offline_bundle(address: Address) -> bool:
 
 def _options(checkpoint: Checkpoint, gpu: bool, precision: str | None) -> dict[str, Any]:
     """The options of the export, as its function takes them."""
-    if checkpoint.family not in NETWORKS:
+    graph = {each.suffix for each in checkpoint.files} == {".onnx"} and precision in (None, "fp32")
+    if checkpoint.family not in NETWORKS or graph:  # which is taken as it is
         return {}
     if precision is not None:
         runtimes = ("torch",) if gpu or precision == "bf16" else ("onnxruntime",)

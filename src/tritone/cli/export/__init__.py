@@ -7,6 +7,7 @@ import typer
 
 from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.piper import piper
 from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
@@ -43,7 +44,7 @@ def funasr(
         Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
     ],
 ) -> None:
-    """Export a model of FunASR, waveform in: SenseVoice-Small, or a Paraformer."""
+    """Export a model of FunASR, SenseVoice-Small, a Paraformer, for streams too, or CT-Transformer."""
     export("funasr", {**values, "folder": folder}, "log probability")
 
 
@@ -111,6 +112,7 @@ def nemo(
 
 
 app.command()(onnx)
+app.command()(piper)
 app.command()(python)
 
 
@@ -118,7 +120,7 @@ app.command()(python)
 @with_options(PyannoteOptions)
 def pyannote(values: Values) -> None:
     """Export a segmentation network of pyannote.audio (segmentation-3.0): who talks in each frame of a window."""
-    export("pyannote", values, "log probability")
+    export("pyannote", values, "log probability", f"the network of {values['checkpoint'].name}")
 
 
 @app.command()

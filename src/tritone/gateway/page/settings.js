@@ -21,7 +21,7 @@ export class Settings {
     this.choices("final-model", of("offline"), "", "none");
     this.choices("vad-model", of("activity-streaming"), vad || (of("activity-streaming")[0] ?? ""), "the rules of the model");
     this.searches = new Map(models.map((model) => [model.name, model.searches]));
-    this.find("speakers").disabled = !models.some((model) => model.kind === "embedding");
+    this.find("speakers").disabled = !models.some((model) => /^(embedding|diarization)/.test(model.kind));
     this.find("turns").disabled = !turns;
     this.chosen();
     return { live: live.length > 0, files: of("offline").length > 0 };

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.routing import BaseRoute
 
 from tritone.audio.live import LiveAudio, live_audio
+from tritone.client.models import ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask, Event, SpeakerOptions, TurnOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SpeakerOptions, TurnOptions, VadOptions, language_parameters
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ErrorAnswer, decoders
 from tritone.gateway.sockets import Socket, conversations, read_json
@@ -81,15 +82,17 @@ class Start(_Options):
     speakers: Speakers | bool = False
     final_model: str = ""
 
-    @property
-    def ask(self) -> Ask:
-        """What is asked of the models; `InputError` if an option of the search or of texts is unfit."""
+    def ask(self, info: ModelInfo) -> Ask:
+        """What is asked of a model; `InputError` if an option of the search or of texts is unfit, or a language."""
         vad = Vad() if self.vad is True else self.vad or None
         turns = Turns() if self.turns is True else self.turns or None
         speakers = Speakers() if self.speakers is True else self.speakers or None
         return Ask(
             model=self.model,
-            search={**self._languages, **self.search},
+            search={
+                **language_parameters(info, self.language, self.allowed_languages, is_asked=True),
+                **self.search,
+            },
             details=self.words,
             texts=TextOptions().changed(self.texts),
             vad=VadOptions(**vad.model_dump()) if vad else None,
@@ -97,11 +100,6 @@ class Start(_Options):
             speakers=SpeakerOptions(**speakers.model_dump()) if speakers else None,
             final_model=self.final_model,
         )
-
-    @property
-    def _languages(self) -> dict[str, str]:
-        given = {"language": self.language, "allowed_languages": ",".join(self.allowed_languages)}
-        return {name: value for name, value in given.items() if value}
 
 
 def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:
@@ -118,8 +116,9 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     message = await socket.receive()
     # Whoever sends audio at once has given all in the address.
     start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
+    ask = start.ask(await gateway.speech.live_model(start.model))
     with closing(_audio(start)) as audio:
-        async with await gateway.speech.open(start.ask, audio.rate, socket.caller) as live:
+        async with await gateway.speech.open(ask, audio.rate, socket.caller) as live:
             await socket.send({"type": "ready", "model": live.model, "format": start.format, "sample_rate": audio.rate})
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
             while goes_on:

@@ -129,8 +129,8 @@ class ListenRequest:
             has_vad: whether a served model may find speech in a stream.
             turns: how turns of a stream end where the client names no silence that ends them.
         """
-        language = "" if self.language == ANY_LANGUAGE else self.language
-        hints = self.hints if info.has_prompt and not language else ()
+        language = self.language or (ANY_LANGUAGE if self.detect_language else "")
+        hints = self.hints if info.finds_language and language in ("", ANY_LANGUAGE) else ()
         search: dict[str, Any] = {**language_parameters(info, language, hints), **favoured(info, self.favoured)}
         plain = language.partition("-")[0].lower()
         vad = None

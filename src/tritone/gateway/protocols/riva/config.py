@@ -75,7 +75,7 @@ class Asked:
         has_beam = search["search"] in BEAM_MODES if "search" in search else info.has_beam
         if self.max_alternatives > 1 and has_beam:
             search["nbest"] = min(self.max_alternatives, MAX_BEAM)
-        if "language" not in search and "allowed_languages" not in search and _language(language_code) != "multi":
+        if "language" not in search and "allowed_languages" not in search:
             search |= language_parameters(info, language_code)
         return replace(self.ask, search=search)
 
