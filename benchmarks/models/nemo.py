@@ -14,7 +14,7 @@ import io
 import struct
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -169,9 +169,16 @@ def write_archive(size: str | Size, path: Path, *, seed: int = 7, token_rate: fl
     chosen = SIZES[size] if isinstance(size, str) else size
     content = config_of(chosen)
     state = random_state(content, chosen.tokens, seed, token_rate)
+    return store_archive(path, content, {TOKENIZER: tokenizer(chosen.tokens)}, state)
+
+
+def store_archive(
+    path: Path, content: Mapping[str, Any], files: Mapping[str, bytes], state: Mapping[str, Tensor]
+) -> Path:
+    """Write a .nemo archive of a config, further files and tensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as archive, tempfile.TemporaryFile(dir=path.parent) as weights:
-        for name, data in ((CONFIG, yaml.safe_dump(content).encode()), (TOKENIZER, tokenizer(chosen.tokens))):
+        for name, data in {CONFIG: yaml.safe_dump(dict(content), sort_keys=False).encode(), **files}.items():
             member = tarfile.TarInfo(f"./{name}")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -184,17 +191,22 @@ def write_archive(size: str | Size, path: Path, *, seed: int = 7, token_rate: fl
 
 
 def tokenizer(count: int) -> bytes:
-    """A sentencepiece model of the pieces, with the unknown one first, as upstream trains them.
+    """A sentencepiece model of the pieces, with the unknown one first, as upstream trains them."""
+    return sentencepiece_model(pieces(count - 1))
+
+
+def sentencepiece_model(listed: Sequence[str]) -> bytes:
+    """A sentencepiece model of <unk> and these pieces.
 
     Written as the bytes of its protobuf message: sentencepiece's own module for that asks for a newer protobuf than
     Triton's client takes.
     """
-    pieces_of = [("<unk>", UNKNOWN), *((piece, NORMAL) for piece in pieces(count - 1))]
-    listed = (
+    pieces_of = [("<unk>", UNKNOWN), *((piece, NORMAL) for piece in listed)]
+    messages = (
         _field(1, piece.encode()) + struct.pack("<Bf", 2 << 3 | 5, -float(index)) + bytes((3 << 3, kind))
         for index, (piece, kind) in enumerate(pieces_of)
     )
-    return b"".join(_field(1, each) for each in listed) + _field(2, bytes((3 << 3, BPE)))
+    return b"".join(_field(1, each) for each in messages) + _field(2, bytes((3 << 3, BPE)))
 
 
 def _field(number: int, data: bytes) -> bytes:

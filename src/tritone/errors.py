@@ -109,5 +109,9 @@ class StorageError(OperatorError):
     """A folder in storage is missing, damaged or cannot be accessed, or a listing of it cannot be used."""
 
 
+class ServerAnswerError(OperatorError):
+    """A server answered what its protocol does not have, or nothing."""
+
+
 class MissingDependencyError(OperatorError):
     """An optional package is needed for this; the message names the `pip install`."""

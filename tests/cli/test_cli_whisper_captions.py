@@ -58,7 +58,7 @@ def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, form
 def test_the_gateway_asks_for_times_of_words_where_captions_are_asked_for(format: str, asked: str | None) -> None:
     from tritone.client.models import ModelInfo
 
-    info = ModelInfo(name="w", kind="offline", sample_rate=16000, has_prompt=True)
+    info = ModelInfo(name="w", kind="offline", sample_rate=16000, has_prompt=True, has_word_times=True)
     found = TranscriptionRequest.read([("response_format", format)]).ask(info)
     assert found.search.get("word_times") == asked
 

@@ -31,6 +31,7 @@ SPECIAL = [
 ]
 PIECES = [*SPECIAL, "▁", "a", "e", "i", "n", "o", "s", "t", "▁a", "▁the", "▁in", "er", "on", "▁ß", "ä"]
 IDS = {piece: id for id, piece in enumerate(PIECES)}
+WRITTEN = (81, 82, 83)  # a, b and a space, among the pieces of `write_archive`
 END, CONTEXT = IDS["<|endoftext|>"], 64
 TEMPLATE = "{{ '<|startofcontext|><|startoftranscript|>' }}{% if t %}<|timestamp|>{% else %}<|notimestamp|>{% endif %}"
 EXTRACTOR = {"feature_extractor_type": "ParakeetFeatureExtractor", "feature_size": ENCODER["num_mel_bins"]}
@@ -43,19 +44,22 @@ def prompt(source: str = "en", target: str = "en", *, punctuation: bool = True, 
     return [IDS[each] for each in (*names, switches[0], "<|noitn|>", switches[1], "<|nodiarize|>")]
 
 
-def random_model(seed: int = 0) -> Any:
-    """A Canary whose text depends on its audio and its prompt, and ends now and then."""
+def random_model(seed: int = 0, width: int = ENCODER["hidden_size"]) -> Any:
+    """A Canary whose text depends on its audio and its prompt, and ends now and then.
+
+    With a decoder of another width it has a `projection` in front of that, as NeMo's 180m-flash, and writes text alone.
+    """
     from transformers import CanaryConfig, CanaryForConditionalGeneration  # takes seconds
 
     torch.manual_seed(seed)
     decoder = {
         "vocab_size": len(PIECES),
-        "hidden_size": ENCODER["hidden_size"],
+        "hidden_size": width,
         "intermediate_size": 24,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
-        "head_dim": ENCODER["hidden_size"] // 2,
+        "head_dim": width // 2,
         "max_position_embeddings": CONTEXT,
     }
     config = CanaryConfig(
@@ -64,6 +68,7 @@ def random_model(seed: int = 0) -> Any:
         decoder_config=decoder,
     )
     model = CanaryForConditionalGeneration(config).eval()
+    model.projection = None if width == ENCODER["hidden_size"] else torch.nn.Linear(ENCODER["hidden_size"], width)
     with torch.no_grad():
         for name, value in model.state_dict().items():
             if name.endswith("running_var"):
@@ -75,9 +80,12 @@ def random_model(seed: int = 0) -> Any:
             elif value.is_floating_point() and "pos_emb" not in name and name != "proj_out.weight":
                 value.add_(0.3 * torch.randn(value.shape))
         # No token wins everywhere.
-        given = {**heard(babble(48000, seed=seed)), "decoder_input_ids": torch.arange(CONTEXT)[None]}
+        given = {**spoken(model, babble(48000, seed=seed)), "decoder_input_ids": torch.arange(CONTEXT)[None]}
         model.proj_out.bias.sub_(model(**given).logits[0].mean(dim=0))
         model.proj_out.bias[END] -= 0.5
+        if model.projection is not None:
+            model.proj_out.bias[[id for id in range(len(PIECES)) if id not in (END, *WRITTEN)]] = -1e4
+            model.proj_out.bias[END] -= 1.0
     return model.requires_grad_(False)
 
 
@@ -105,9 +113,20 @@ def heard(waveform: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
+def spoken(model: Any, waveform: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """What upstream's model takes of a recording."""
+    given = heard(waveform)
+    if model.projection is None:
+        return given
+    found = model.model.encoder(**given)
+    found.last_hidden_state = model.projection(found.last_hidden_state)
+    return {"encoder_outputs": found}
+
+
+@torch.no_grad()
 def generated(model: Any, waveform: npt.NDArray[np.float32], before: list[int], **options: Any) -> list[int]:
     """The tokens that upstream writes of a recording alone after its prompt, without the end."""
-    given = {**heard(waveform), "decoder_input_ids": torch.tensor([before])}
+    given = {**spoken(model, waveform), "decoder_input_ids": torch.tensor([before])}
     found = model.generate(**given, do_sample=False, **options)[0].tolist()
     assert found[: len(before)] == before
     return [token for token in found[len(before) :] if token not in (END, IDS["<pad>"])]
@@ -126,7 +145,10 @@ def write_archive(path: Path, model: Any, prompt_format: str = "canary2") -> Pat
             for old, new in reversed(RENAMED):  # later names are parts of earlier ones
                 theirs = theirs.replace(new, old)
             state[theirs] = value
-    state["transf_decoder._embedding.position_embedding.pos_enc"] = positions(CONTEXT, ENCODER["hidden_size"])
+    if model.projection is not None:
+        state |= {f"encoder_decoder_proj.{name}": value for name, value in model.projection.state_dict().items()}
+    width = model.config.decoder_config.hidden_size
+    state["transf_decoder._embedding.position_embedding.pos_enc"] = positions(CONTEXT, width)
     content = small_config(
         feat_in=ENCODER["num_mel_bins"],
         n_layers=ENCODER["num_hidden_layers"],

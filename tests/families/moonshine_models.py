@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from google.protobuf.json_format import MessageToDict
+
+from tritone.bundle import Bundle
+from tritone.client.models import ModelInfo
+from tritone.repository.config import ModelOptions, model_config
 
 PIECES = [
     *("<unk>", "<s>", "</s>"),
@@ -90,6 +95,12 @@ def save(folder: Path, model: Any) -> Path:
     )
     write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     return folder
+
+
+def served_info(bundle: Bundle) -> ModelInfo:
+    """A served model as its configuration tells clients."""
+    config = model_config("m", "offline", ModelOptions(), bundle)
+    return ModelInfo.from_config(MessageToDict(config, preserving_proto_field_name=True))
 
 
 def write(path: Path, content: Any) -> None:

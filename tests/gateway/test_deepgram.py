@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as open_socket
 
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
@@ -283,6 +284,23 @@ def test_speakers_are_numbered_as_they_are_met_and_marks_are_apart() -> None:
     channel = answer["results"]["channels"][0]
     assert channel["detected_language"] == "de"
     assert [each["speaker"] for each in channel["alternatives"][0]["paragraphs"]["paragraphs"]] == [0, 1]
+
+
+def test_a_language_is_named_detected_or_refused() -> None:
+    told = ModelInfo(name="told", kind="offline", languages=("auto", "en-US", "de-DE"))
+    whisper = ModelInfo(name="w", kind="offline", has_prompt=True, finds_language=True, languages=("en", "de"))
+
+    def asked(info: ModelInfo, *items: tuple[str, str]) -> Any:
+        return ListenRequest.read(items).ask(info).search
+
+    assert asked(told, ("language", "de")) == {"language": "de-DE"}
+    assert asked(told, ("detect_language", "true")) == asked(told, ("language", "multi")) == {"language": "auto"}
+    assert asked(whisper, ("detect_language", "true"), ("language_hint", "de")) == {"allowed_languages": "de"}
+    assert asked(ModelInfo(name="one", kind="offline"), ("detect_language", "true"), ("language", "de")) == {}
+    with pytest.raises(InputError, match="'told' knows no language 'sv'; it knows en-US, de-DE"):
+        asked(told, ("language", "sv"))
+    with pytest.raises(InputError, match="does not detect languages; name one of en, de"):
+        asked(ModelInfo(name="c", kind="offline", languages=("en", "de")), ("detect_language", "true"))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tritone.client.models import ModelInfo
 from tritone.errors import ServerBusyError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
+from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.gateway.protocols.openai.rest import events_of
 from tritone.gateway.server import GatewayServer
@@ -343,7 +344,8 @@ def test_a_diarised_stream_has_segments_with_speakers() -> None:
 
 
 def test_whisper_models_take_language_prompt_and_temperature() -> None:
-    whisper = ModelInfo(name="w", kind="offline", has_prompt=True)
+    able = dict.fromkeys(("decodes", "has_prompt", "finds_language", "translates", "has_word_times"), True)
+    whisper = ModelInfo(name="w", kind="offline", **able)
     fields = [("language", "de"), ("prompt", "so"), ("keywords[]", "Anna"), ("temperature", "0.4")]
     fields += [("response_format", "verbose_json"), ("timestamp_granularities[]", "word"), ("search[beam]", "5")]
     found = TranscriptionRequest.read(fields).ask(whisper, translate=True)
@@ -359,6 +361,14 @@ def test_whisper_models_take_language_prompt_and_temperature() -> None:
         ("allowed_languages[]", "nl"),
     ]
     assert TranscriptionRequest.read(both).ask(whisper).search == {"allowed_languages": "it,de,nl,fr"}
+    canary = ModelInfo(name="c", kind="offline", decodes=True, translates=True, languages=("en", "de", "fr"))
+    asked = TranscriptionRequest.read([("language", "fr-FR"), ("prompt", "so"), ("timestamp_granularities[]", "word")])
+    assert asked.ask(canary, translate=True).search == {"language": "fr", "task": "translate"}
+    assert "prompt" in asked.notices(canary)["x-tritone-ignored"]
+    for fields, name in (([("language", "xx")], "language"), ([("allowed_languages", "de,xx")], "allowed_languages")):
+        with pytest.raises(FieldError, match="knows no language 'xx'; it knows en, de, fr") as refused:
+            TranscriptionRequest.read(fields).ask(canary)
+        assert refused.value.param == name
     ctc = ModelInfo(name="c", kind="offline")
     found = TranscriptionRequest.read([("keywords[]", "Anna"), ("language", "de")]).ask(ctc)
     assert found.search == {"hotwords": '{"Anna": 5.0}'}

@@ -19,7 +19,7 @@ from tritone.transcript import Alternative, Span, Transcript
 
 GREEDY = ModelInfo(name="ctc", kind="offline", has_search=True)
 BEAM = ModelInfo(name="ctc", kind="offline", has_search=True, has_beam=True)
-WHISPER = ModelInfo(name="whisper", kind="offline", has_search=True, has_prompt=True)
+WHISPER = ModelInfo(name="whisper", kind="offline", has_search=True, has_prompt=True, finds_language=True)
 
 
 def config(**fields: Any) -> Any:
@@ -54,6 +54,11 @@ def test_readings_and_languages_are_asked_of_models_that_have_several() -> None:
     chosen = asked(config(custom_configuration={"allowed_languages": "de,fr"}, language_code="en-US"), streams=False)
     assert chosen.fitted(WHISPER, "en-US").search == {"allowed_languages": "de,fr"}
     assert wanted.fitted(WHISPER, "multi").search == {}
+    canary = ModelInfo(name="canary", kind="offline", decodes=True, languages=("en", "de"))
+    assert wanted.fitted(canary, "de-DE").search == {"language": "de"}
+    for code, reason in (("sv-SE", "knows no language 'sv-SE'; it knows en, de"), ("multi", "name one of en, de")):
+        with pytest.raises(InputError, match=reason):
+            wanted.fitted(canary, code)
     by_hand = asked(config(max_alternatives=3, custom_configuration={"search": "modified-beam"}), streams=False)
     assert by_hand.fitted(GREEDY, "").search == {"search": "modified-beam", "nbest": 3}
 

@@ -21,10 +21,12 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, Speech, VadOptions
 from tritone.texts import TextOptions
+from tritone.transcript import Transcript
 
 CALLER = Caller(protocol="test")
 TOLD = ModelInfo(name="told", kind="streaming", languages=("auto", "en-US", "en-GB", "de-DE"))
-WHISPER = ModelInfo(name="w", kind="offline", has_prompt=True, languages=("en", "de", "zh"))
+WHISPER = ModelInfo(name="w", kind="offline", has_prompt=True, finds_language=True, languages=("en", "de", "zh"))
+CANARY = ModelInfo(name="c", kind="offline", decodes=True, languages=("en", "de"))
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 # Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
 ONE, NEO = "one", "neo"
@@ -36,7 +38,10 @@ ONE, NEO = "one", "neo"
         (TOLD, "de", (), {"language": "de-DE"}),
         (TOLD, "EN-gb", (), {"language": "en-GB"}),
         (TOLD, "en", (), {"language": "en-US"}),
-        (TOLD, "xx", (), {"language": "xx"}),  # which the model refuses
+        (TOLD, "de_AT", (), {"language": "de-DE"}),
+        (TOLD, "multi", (), {"language": "auto"}),
+        (CANARY, "de-AT", (), {"language": "de"}),
+        (WHISPER, "auto", ("de",), {"allowed_languages": "de"}),
         (TOLD, "", ("de",), {"language": "de-DE"}),
         (WHISPER, "de-AT", (), {"language": "de"}),
         (WHISPER, "", ("en-US", "de", "en"), {"allowed_languages": "en,de"}),
@@ -47,6 +52,21 @@ def test_a_language_is_told_as_the_model_calls_it(
     model: ModelInfo, language: str, allowed: Sequence[str], told: dict[str, str]
 ) -> None:
     assert language_parameters(model, language, allowed) == told
+
+
+@pytest.mark.parametrize(
+    ("model", "language", "allowed", "why"),
+    [
+        (TOLD, "xx", (), "'told' knows no language 'xx'; it knows en-US, en-GB, de-DE"),
+        (WHISPER, "", ("de", "nl-NL"), "'w' knows no language 'nl-NL'; it knows en, de, zh"),
+        (CANARY, "auto", (), "'c' does not detect languages; name one of en, de"),
+    ],
+)
+def test_a_language_that_a_model_does_not_know_is_refused_with_those_it_knows(
+    model: ModelInfo, language: str, allowed: Sequence[str], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        language_parameters(model, language, allowed)
 
 
 @pytest.mark.parametrize("model", [TOLD, ModelInfo(name="one", kind="offline")])
@@ -280,3 +300,18 @@ def test_the_streams_of_a_whisper_model_stand_for_it_where_they_are_served(serve
 
     speech = Speech(Served(), GatewayOptions(), None)  # type: ignore[arg-type]
     assert asyncio.run(speech.live_model(next(iter(served)))).name == chosen
+
+
+def test_a_punctuation_model_writes_final_texts_of_who_asks_for_marks() -> None:
+    asked = Ask(texts=TextOptions(numbers=True, punctuate=True))
+    spoken = Transcript("it costs five dollars and twenty cents")
+
+    def marked(found: Transcript) -> Transcript:
+        return replace(found, text=f"<{found.text}>")
+
+    speech = Speech(None, GatewayOptions(punctuation=marked), None)  # type: ignore[arg-type]
+    assert asyncio.run(speech.written(spoken, asked.texts)).text == "<it costs $5.20>"
+    assert speech.so_far(replace(spoken, is_final=False), asked.texts).text == "it costs $5.20"
+    assert asyncio.run(speech.written(spoken, Ask().texts)) == spoken
+    rules = Speech(None, GatewayOptions(), None)  # type: ignore[arg-type]
+    assert asyncio.run(rules.written(spoken, asked.texts)).text == "It costs $5.20."

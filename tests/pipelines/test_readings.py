@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
-from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder, whole_reading
+from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder, transcript, whole_reading
 from tritone.pipelines.searching.search import News, Search
 from tritone.pipelines.searching.segment import Segment
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow
@@ -100,6 +100,57 @@ def test_a_whole_reading_is_that_of_a_builder(steps: list[tuple[int, int, int, f
     if tokens:
         row = TokenRow(*(np.array(column) for column in zip(*tokens, strict=True)))
         assert nearly(whole_reading(VOCABULARY, row, FRAME_S, times=times), expected)
+
+
+MARKED = (*TOKENS, "<de-DE>", "▁<fr-FR>", "<|noise|>")
+GERMAN, FRENCH, NOISE = 4, 5, 6
+
+
+def marked(*, has_marks: bool = True) -> Vocabulary:
+    settings = manifest.Vocabulary(size=len(MARKED), units="bpe", blank_id=0, unk_id=None, has_marks=has_marks)
+    return Vocabulary(MARKED, settings)
+
+
+def test_a_tag_names_the_language_of_what_stands_before_it_and_is_no_text():
+    tokens = [token(ONE, 0), token(GERMAN, 4), token(TWO, 10), token(TY, 12), token(GERMAN, 14)]
+    tokens += [token(NOISE, 18), token(FRENCH, 19), token(ONE, 20), token(FRENCH, 25), token(TWO, 40)]
+    reading = whole_reading(marked(), tokens, FRAME_S)
+    assert reading.text == "one twoty one two"
+    assert [word.text for word in reading.words] == ["one", "twoty", "one", "two"]
+    assert [(part.text, part.language) for part in reading.parts] == [("one twoty", "de-DE"), ("one two", "fr-FR")]
+    assert [(round(part.start_s / FRAME_S), round(part.end_s / FRAME_S)) for part in reading.parts] == [
+        (0, 20),
+        (20, 41 + LINGER),
+    ]
+    builder = ReadingBuilder(marked(), FRAME_S)
+    builder.add(tokens[:3])
+    assert nearly(builder.reading(tokens[3:]), reading)
+    assert [(part.text, part.language) for part in builder.reading().parts] == [("one two", "de-DE")]
+    assert whole_reading(marked(), [token(ONE, 0), token(NOISE, 2)], FRAME_S).parts == ()
+    assert whole_reading(marked(), [token(GERMAN, 2)], FRAME_S).parts == ()
+    plain = whole_reading(marked(has_marks=False), tokens[:2], FRAME_S)
+    assert (plain.text, plain.parts) == ("one<de-DE>", ())
+
+
+def test_a_transcript_has_the_language_of_most_of_it_and_parts_where_there_are_several():
+    def written(tokens: list[Token], language: str = "") -> Transcript:
+        return transcript(
+            [Hypothesis(tokens, 0.0)],
+            lambda each: whole_reading(marked(), each.tokens, FRAME_S),
+            SearchOptions(),
+            audio_s=60 * FRAME_S,
+            language=language,
+        )
+
+    german = [token(ONE, 0), token(TWO, 30), token(GERMAN, 31)]
+    both = [*german, token(ONE, 55), token(FRENCH, 59)]
+    assert (written(german).language, written(german, "en").language, written(german).segments) == ("de-DE",) * 2 + (
+        (),
+    )
+    assert written(german[:2], "en").language == "en"
+    assert written(both).language == "de-DE"
+    assert [(each.text, each.language) for each in written(both).segments] == [("one two", "de-DE"), ("one", "fr-FR")]
+    assert written(both).segments[-1].end_s == 60 * FRAME_S
 
 
 class Script(Search):

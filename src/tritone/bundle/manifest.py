@@ -158,7 +158,7 @@ class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
     `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
-    tokens like `<|laughter|>` are marks, which no text has.
+    tokens like `<|laughter|>` and `<de-DE>` are marks, which no text has.
     """
 
     file: str = "tokens.txt"
@@ -775,6 +775,41 @@ class Generic(_Part):
         return bool(self.states or self.controls)
 
 
+class Punctuation(_Part):
+    """Marks that a model writes behind words.
+
+    `marks`: what each of the network's labels stands for, "" for none; `full_stop`: the label of a sentence's end.
+    `words`: the file of the words that it knows, in the order of their ids, of which `unknown` stands for all others.
+    `dictionary`: a file of jieba's with words of its own, of a network that knows words of several characters.
+    """
+
+    marks: Annotated[tuple[Annotated[str, Field(max_length=4)], ...], Field(min_length=2, max_length=64)]
+    full_stop: NonNegative
+    words: Annotated[str, Field(min_length=1, max_length=255)] = "tokens.txt"
+    unknown: NonNegative
+    dictionary: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_full_stop(self) -> "Punctuation":
+        if self.full_stop >= len(self.marks) or not self.marks[self.full_stop]:
+            raise ValueError(f"full_stop is {self.full_stop}, which is none of the marks {list(self.marks)}")
+        return self
+
+    @property
+    def tensors(self) -> Generic:
+        """Those of its graph, the same in FunASR's and sherpa-onnx's files: ids (rows, words), lengths of rows, and
+        scores (rows, words, marks).
+        """
+        return Generic(
+            inputs=(
+                GenericInput(name="inputs", type="INT32", dims=(-1,), sample=(8,)),
+                GenericInput(name="text_lengths", type="INT32", dims=(1,), reshape=(), sample=(1,)),
+            ),
+            outputs=(GenericOutput(name="logits", type="FP32", dims=(-1, len(self.marks))),),
+            max_batch_size=64,
+        )
+
+
 class CallSize(_Part):
     """A call of one row of `seconds`, and the `bytes` that the network took for it, its runtime's waste included."""
 
@@ -922,6 +957,7 @@ class Manifest(_Part):
     audio_encoder: Encoder | None = Field(default=None, alias="encoder")
     tensors: Generic | None = Field(default=None, alias="generic")
     serving: Serving | None = None
+    punctuation: Punctuation | None = None
     vocabulary: Vocabulary | None = None
     streaming: Streaming | None = None
     decoder: Decoder | None = None
@@ -939,8 +975,8 @@ class Manifest(_Part):
     def _is_of_speech_or_generic(self) -> "Manifest":
         speech = {"sample_rate": self.audio_rate, "features": self.audio_features, "encoder": self.audio_encoder}
         if self.tensors is None:
-            if self.serving is not None:
-                raise ValueError("`serving` is of bundles with the part `generic`")
+            if self.serving is not None or self.punctuation is not None:
+                raise ValueError("`serving` and `punctuation` are of bundles with the part `generic`")
             if self.synthesis is not None:  # which makes waveforms, and takes none
                 if self.audio_features is not None or self.audio_encoder is not None:
                     raise ValueError("a bundle with the part `synthesis` has no `features` and no `encoder`")
@@ -961,7 +997,9 @@ class Manifest(_Part):
         """The fields by the names that files have, without parts of the other of speech and generic bundles."""
         found: dict[str, Any] = write(self)
         names = {name: each.alias or name for name, each in type(self).model_fields.items()}
-        other = {"tensors", "serving"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
+        other = {"tensors", "serving", "punctuation"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
+        if self.punctuation is None:
+            other = {*other, "punctuation"}
         other |= {"audio_features", "audio_encoder"} if self.synthesis is not None else {"synthesis"}
         return {names.get(name, name): value for name, value in found.items() if name not in other}
 

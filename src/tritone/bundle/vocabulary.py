@@ -13,7 +13,7 @@ Both come from one pass, `Speller`, which streams drive with a few tokens at a t
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -36,7 +36,8 @@ IDEOGRAPHS = re.compile(f"{IDEOGRAPH}+")
 SPACED = ("byte-bpe", "continued")  # units that have spaces between ideographs, which no text has
 UNSPACED = re.compile(f"(?<={IDEOGRAPH}) (?={IDEOGRAPH})")
 CONTINUED = "@@"  # at the end of a piece after which the word goes on
-MARK = re.compile(r"<\|(.+)\|>")
+LOCALE = re.compile(r"▁?<([a-z]{2,3}-[A-Za-z]{2,4})>")  # the tag <de-DE>, which NeMo's models write after what is in it
+MARK = re.compile(rf"<\|(.+)\|>|{LOCALE.pattern}")
 LINE = re.compile(r"([^ \t]+| )[ \t]+([0-9]+)[ \t]*\r?")  # NeMo's tables of characters have a space as it is
 
 
@@ -87,9 +88,14 @@ class Vocabulary:
         return frozenset(id for id in ids if id is not None)
 
     def mark(self, id: int) -> str:
-        """What a mark says, `laughter` of `<|laughter|>`; empty if the token is none."""
+        """What a mark says, `laughter` of `<|laughter|>`, `de-DE` of `<de-DE>`; empty if the token is none."""
         found = MARK.fullmatch(self.tokens[id])
-        return found[1] if found else ""
+        return found[found.lastindex or 0] if found else ""
+
+    @cached_property
+    def locales(self) -> Mapping[int, str]:
+        """Tags that name the language of what stands before them, `de-DE` of `<de-DE>`, by their ids."""
+        return {id: self.mark(id) for id in self.silent_ids if LOCALE.fullmatch(self.tokens[id])}
 
     @cached_property
     def bytes_of(self) -> tuple[bytes | None, ...]:
@@ -308,6 +314,11 @@ class RunningText:
             return text, bool(text)
         new = f"{text} {new}" if text and (space or spelled[0].isspace()) else text + new
         return new, spelled[-1].isspace()
+
+
+def has_marks(tokens: Iterable[str]) -> bool:
+    """Whether there are marks among tokens."""
+    return any(MARK.fullmatch(token) for token in tokens)
 
 
 def read_tokens(path: Path) -> list[str]:

@@ -26,7 +26,7 @@ from tritone.client.async_transport import AsyncTransport, connect_async
 from tritone.client.client import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, GOODBYE_S, Client
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter, Search, request_parameters
-from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TextReply
+from tritone.client.replies import ActivityReply, EmbeddingReply, FramesReply, Reply, TextReply
 from tritone.client.requests import Asked
 from tritone.client.retries import Retries, with_attempts
 from tritone.client.stream_steps import DEFAULT_CHUNK_MS, DEFAULT_RESUME_S
@@ -165,6 +165,18 @@ class AsyncClient:
         """Find who speaks when in one recording. See `transcribe` and `Client.diarize`."""
         info, reply = await self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
+
+    async def segment(
+        self,
+        item: AudioInput | bytes,
+        model: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        headers: Headers | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Find who talks in the frames of one window, (frames, speakers). See `transcribe` and `Client.segment`."""
+        info = await self.model(model, kind="segmentation")
+        return await self._infer(item, info, FramesReply(), {}, sample_rate, headers)
 
     async def speak_iter(
         self,

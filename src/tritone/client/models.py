@@ -34,6 +34,7 @@ Kind = Literal[
     "activity-streaming",
     "diarization",
     "diarization-streaming",
+    "segmentation",
     "synthesis",
     "other",
 ]
@@ -44,6 +45,7 @@ FOR: Mapping[str, str] = {
     "activity-streaming": "for voice activity in streams",
     "diarization": "for diarization",
     "diarization-streaming": "for diarization of streams",
+    "segmentation": "for segmentation",
     "synthesis": "for speech synthesis",
 }
 """How models that write no text are called."""
@@ -74,7 +76,11 @@ class ModelInfo:
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
     searches: tuple[str, ...] = ()  # the modes of search among which requests may choose, if the server knows
-    has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
+    decodes: bool = False  # whether its options are Whisper's, and not those of a search
+    has_prompt: bool = False  # whether requests may give a prompt and temperatures, as to Whisper models
+    finds_language: bool = False  # whether it detects which language is spoken, among those allowed
+    translates: bool = False  # whether it writes English of other languages
+    has_word_times: bool = False  # whether it writes times of words where it is asked for them
     languages: tuple[str, ...] = ()  # which requests may name, if the server knows; of a voice, which it speaks
     speakers: tuple[str, ...] = ()  # of a voice, which requests may name
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
@@ -82,6 +88,7 @@ class ModelInfo:
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
     dim: int | None = None  # values of an embedding, if the server knows
+    windows: tuple[int, ...] = ()  # of a segmentation network: samples of a window, between frames, that a frame sees
     stages: tuple[str, ...] = ()  # the models that an ensemble is made of
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -195,6 +202,14 @@ class ModelInfo:
         elif TO_SPEAK in inputs and SPOKEN in outputs:
             kind = "synthesis"
         parameters = config.get("parameters", {})
+        decodes = "decoding" in parameters
+        # Of repositories that do not say it, all such models are Whisper's.
+        usual = "prompt,word_times,detect,translate" if decodes else ""
+        abilities = parameters.get("abilities", {}).get("string_value", usual).split(",")
+        sizes = parameters.get("windows", {}).get("string_value", "").split(",")
+        windows = tuple(map(int, sizes)) if len(sizes) == 3 and all(each.isdecimal() for each in sizes) else ()
+        if kind == "other" and WAVEFORM in inputs and PROBABILITIES in outputs and windows:
+            kind = "segmentation"
         return cls(
             name=config["name"],
             kind=kind,
@@ -202,17 +217,22 @@ class ModelInfo:
             batched=int(config.get("max_batch_size", 0)) > 0,
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
-            has_search="search" in parameters or "decoding" in parameters,
+            has_search="search" in parameters or decodes,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
             speakers=tuple(filter(None, parameters.get("speakers", {}).get("string_value", "").split(","))),
-            has_prompt="decoding" in parameters,  # of Whisper models
+            decodes=decodes,
+            has_prompt="prompt" in abilities,
+            finds_language="detect" in abilities,
+            translates="translate" in abilities,
+            has_word_times="word_times" in abilities,
             has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours report their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
+            windows=windows if kind == "segmentation" else (),
             is_sequence="sequence_batching" in config,
             inputs=inputs,
             outputs=outputs,

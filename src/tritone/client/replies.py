@@ -117,13 +117,7 @@ class ActivityReply:
         text = _string(model, SEGMENTS, reply, endpoint)
         found: Vector | None = None
         if self.probabilities:
-            array = reply.as_numpy(PROBABILITIES)
-            axes, wanted = (2, "one matrix of numbers") if self.speakers else (1, "one vector of numbers")
-            # One row, with or without an axis for the rows.
-            own = () if array is None else array.shape[-axes:]
-            if array is None or len(own) != axes or array.size != math.prod(own) or array.dtype.kind != "f":
-                raise _unexpected(model, PROBABILITIES, array, wanted, endpoint)
-            found = array.reshape(own).astype(np.float32)  # a copy, as of an embedding
+            found = _numbers(model, PROBABILITIES, reply, endpoint, axes=2 if self.speakers else 1)
         try:
             return SpeechActivity.from_dict(json.loads(text), found)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -131,6 +125,18 @@ class ActivityReply:
                 f"{endpoint}: output {SEGMENTS} of model '{model}' is not the JSON of speech segments ({error!r}). Use "
                 "a client and a server of the same Tritone version."
             ) from error
+
+
+@dataclass(frozen=True)
+class FramesReply:
+    """Who talks in the frames of a window, (frames, speakers) of 0 and 1."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (PROBABILITIES,)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Vector:
+        return _numbers(model, PROBABILITIES, reply, endpoint, axes=2)
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,16 @@ class TensorReply:
                 array = array.astype(np.float32)
             found[name] = np.array(array[0] if array.ndim == axes + 1 and len(array) == 1 else array)
         return found
+
+
+def _numbers(model: str, name: str, reply: Any, endpoint: Endpoint, *, axes: int) -> Vector:
+    """An output of one row of numbers, with or without an axis for the rows."""
+    array = reply.as_numpy(name)
+    own = () if array is None else array.shape[-axes:]
+    if array is None or len(own) != axes or array.size != math.prod(own) or array.dtype.kind != "f":
+        raise _unexpected(model, name, array, f"one {'matrix' if axes == 2 else 'vector'} of numbers", endpoint)
+    found: Vector = array.reshape(own).astype(np.float32)  # a copy, as of an embedding
+    return found
 
 
 def _string(model: str, name: str, reply: Any, endpoint: Endpoint) -> str:

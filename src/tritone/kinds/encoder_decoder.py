@@ -7,7 +7,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
 from tritone.kinds.whisper import WhisperKind, cross_tensors, decoder_tensors
 from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
-from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,16 @@ class EncoderDecoderKind(WhisperKind):
             found = TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))
             return dict(WAVEFORMS), {"encoder_out": found, **heard}
         return decoder_tensors(special, heard, manifest.tokens.size)
+
+    def languages(self, bundle: Bundle) -> tuple[str, ...]:
+        assert bundle.manifest.encoder_decoder is not None
+        return tuple(bundle.manifest.encoder_decoder.languages)
+
+    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
+        special = bundle.manifest.encoder_decoder
+        assert special is not None
+        able = {"word_times": special.word_times is not None, "translate": ENGLISH in special.languages}
+        return ("transcribe", *(name for name, is_able in able.items() if is_able))
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("decoder",)

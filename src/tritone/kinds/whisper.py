@@ -68,6 +68,9 @@ class WhisperKind(Kind):
         assert bundle.manifest.whisper is not None
         return tuple(bundle.manifest.whisper.languages)
 
+    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
+        return ("transcribe", "prompt", "word_times", *(("detect", "translate") if self.languages(bundle) else ()))
+
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")
 

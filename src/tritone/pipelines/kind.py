@@ -45,6 +45,7 @@ BUILT_IN = {
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "diarization": "tritone.kinds.diarization:DIARIZATION",
     "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
+    "punctuation": "tritone.kinds.punctuation:PUNCTUATION",
     "synthesis": "tritone.kinds.synthesis:SYNTHESIS",
     "generic": "tritone.kinds.generic:GENERIC",
 }
@@ -115,6 +116,18 @@ class Kind(ABC):
 
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
         """The languages that requests to a bundle's model may name; none where it is told no language."""
+        return ()
+
+    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
+        """What of the options of decoding requests to a bundle's model may ask for; empty where there are none.
+
+        `transcribe`: of all; `prompt`: a text before, and temperatures; `detect`: to find the language; `translate`:
+        into English; `word_times`.
+        """
+        return ()
+
+    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+        """Samples of a window, between frames, and that a frame sees, of models that take windows; else none."""
         return ()
 
     def speakers(self, bundle: Bundle) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from tritone.pipelines.graphs.runner import Outputs
 from tritone.pipelines.graphs.samples import Index
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.searching.readings import ReadingBuilder, given_language, transcript
+from tritone.pipelines.searching.readings import ReadingBuilder, given_language, languages_of, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
 from tritone.pipelines.streams import Step, StreamPipeline
@@ -88,6 +88,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         states = (f"next_{name}" for name in self.geometry.states)
         outputs = [*self.searching.outputs([self.searching.options]), *states]
         self.runner.compile(buckets, outputs, history=self.geometry.left_frames, done=done)
+        self.searching.compile_steps(max(each.rows for each in buckets), done or (lambda call: None))
 
     @property
     def options(self) -> SearchOptions:
@@ -197,7 +198,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             reading.confidence,
             self._heard_s(slot),
             is_final=False,
-            language=given_language(self.bundle.manifest.encoder, segment.search.options),
+            **languages_of(reading.parts, given_language(self.bundle.manifest.encoder, segment.search.options)),
         )
         return self._placed(partial, stream)
 

@@ -235,6 +235,8 @@ def model_config(
                 settings,
                 searches=",".join(kind.searches(bundle)),
                 languages=",".join(kind.languages(bundle)),
+                abilities=",".join(kind.abilities(bundle)),
+                windows=",".join(map(str, kind.windows(bundle))),
                 speakers=",".join(kind.speakers(bundle)),
             ),
             kind,

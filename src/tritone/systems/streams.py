@@ -20,7 +20,7 @@ from tritone.audio.files import AudioBlocks, Selection
 from tritone.client.playback import OpenStream, TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
-from tritone.transcript import Transcript
+from tritone.transcript import Segment, Transcript, main_language
 
 DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
@@ -215,6 +215,10 @@ def whole(last: Transcript, ended: Sequence[Transcript]) -> Transcript:
         audio_s=last.audio_s,
         segment=last.segment,
         ended=segments,
+        language=main_language(
+            Segment("", start_s, each.audio_s, language=each.language)
+            for start_s, each in zip((0.0, *(each.audio_s for each in ended)), segments, strict=True)
+        ),
     )
 
 

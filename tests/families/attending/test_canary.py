@@ -18,9 +18,13 @@ from families.canary_models import (
     prompt,
     random_model,
     save,
+    spoken,
     write_archive,
 )
 from families.conftest import babble
+from families.moonshine_models import served_info
+from serving import quiet_options
+from tritone import Client
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import EncoderDecoder
 from tritone.errors import ExportError, InputError
@@ -30,7 +34,9 @@ from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.attended import AttendedPipeline, timed_words
 from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.repository import ModelOptions, build_repository
 from tritone.runtime import open_graph
+from tritone.server import TritonServer
 
 WAVEFORMS = [babble(16000, 3), babble(9001, 4), babble(24000, 6), babble(40000, 9)]
 ASKED = (
@@ -133,6 +139,58 @@ def test_an_archive_of_nemos_with_the_same_weights_writes_the_same(upstream: Any
     expected = [generated(upstream, each, prompt(times=True), **asked) for each in WAVEFORMS]
     assert [[token for segment in each.segments for token in segment.tokens] for each in found] == expected
     assert len({tuple(each) for each in expected}) > 1
+
+
+@pytest.fixture(scope="module")
+def projected() -> Any:
+    """A model whose decoder is wider than its encoder."""
+    return random_model(seed=2, width=24)
+
+
+@pytest.fixture(scope="module")
+def flash(projected: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("flash")
+    return export_nemo(archive=write_archive(folder / "flash.nemo", projected), output=folder / "flash").bundle
+
+
+def texts_of(model: Any, bundle: Bundle) -> list[str]:
+    """What upstream writes of each recording, as text."""
+    written = [generated(model, each, prompt(), max_length=CONTEXT) for each in WAVEFORMS]
+    silent = special_of(bundle).silent
+    return [bundle.vocabulary.text([token for token in each if token not in silent]) for each in written]
+
+
+def test_a_decoder_wider_than_the_encoder_hears_through_the_projection_between_them(
+    flash: Bundle, projected: Any
+) -> None:
+    special, waveform = special_of(flash), WAVEFORMS[0]
+    assert (special.heads * special.head_dim, flash.manifest.encoder.output_dim) == (24, 24)
+    inputs = {"waveform": waveform[None], "num_samples": np.array([len(waveform)])}
+    [found] = open_graph(flash.file("encoder.onnx"))(inputs, ["encoder_out"])
+    reference = spoken(projected, waveform)["encoder_outputs"].last_hidden_state.numpy()
+    assert found.shape == reference.shape
+    assert np.abs(found - reference).max() < 2e-3 * np.abs(reference).max()
+    texts = texts_of(projected, flash)
+    assert [each.text for each in tritone.load(flash.path).transcribe(WAVEFORMS)] == texts
+    assert len(set(texts)) > 1
+
+
+def test_the_configuration_says_what_requests_may_ask_for(bundle: Bundle) -> None:
+    info = served_info(bundle)
+    assert (info.decodes, info.languages, info.translates, info.has_word_times) == (True, ("en", "de"), True, True)
+    assert (info.has_prompt, info.finds_language) == (False, False)
+
+
+@pytest.mark.slow
+def test_texts_of_a_server_are_those_in_process_and_of_upstream(flash: Bundle, projected: Any, tmp_path: Path) -> None:
+    build_repository([flash.path], tmp_path / "repository", names=["canary"], options=ModelOptions(threads=1))
+    asked = {"punctuation": False}
+    with TritonServer(tmp_path / "repository", quiet_options()) as running, Client(running.grpc_address) as client:
+        found = client.transcribe(WAVEFORMS, model="canary")
+        assert [each.text for each in found] == texts_of(projected, flash)
+        other = client.transcribe(WAVEFORMS, model="canary", search=asked)
+    unwritten = tritone.load(flash.path).transcribe(WAVEFORMS, options=asked)  # type: ignore[attr-defined]
+    assert [each.text for each in other] == [each.text for each in unwritten]
 
 
 def test_an_archive_with_another_prompt_is_refused(upstream: Any, tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Cache-aware streams: equal to the offline network and to transformers' own steps, however the audio arrives."""
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import tritone
 from families.conftest import babble
-from families.nemo_models import make_model, small_config, write_archive
+from families.hf_models import write_json
+from families.nemo_models import LABELS, make_model, small_config, write_archive
 from families.parakeet_models import LANGUAGES, export_streams, features_of, random_model, save
 from shared import Shared
 from tritone.bundle.bundle import Bundle
@@ -224,6 +229,54 @@ def test_streams_of_any_pieces_have_the_tokens_of_the_whole_utterance_in_their_o
     expected = offline.recognize([waveform for waveform, _, _ in jobs], [options for _, options, _ in jobs])
     for found, wanted in zip(transcribed(pipeline, jobs), expected, strict=True):
         assert timed(found) == timed(wanted)
+
+
+TAGS = {"<de-DE>": ("'", "▁world"), "<en-US>": ("b", "o")}  # in place of which tokens, of the archive and the folder
+
+
+def tagged_archive(folder: Path) -> Path:
+    """An archive some of whose tokens are tags."""
+    content = causal_config()
+    labels = [next((tag for tag, (label, _) in TAGS.items() if label == each), each) for each in LABELS]
+    content["labels"] = content["decoder"]["vocabulary"] = content["joint"]["vocabulary"] = labels
+    content["aux_ctc"]["decoder"]["vocabulary"] = labels
+    return write_archive(folder / "m.nemo", make_model(content))
+
+
+def tagged_folder(folder: Path) -> Path:
+    """A folder of transformers some of whose pieces are tags."""
+    path = save(folder / "m", KINDS[1], random_model(KINDS[1]))
+    tokenizer = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    for tag, (_, piece) in TAGS.items():
+        tokenizer["model"]["vocab"][tag] = tokenizer["model"]["vocab"].pop(piece)
+    write_json(path / "tokenizer.json", tokenizer)
+    return path
+
+
+@pytest.mark.parametrize("tagged", [tagged_archive, tagged_folder])
+def test_tags_are_the_languages_of_texts_and_no_part_of_them(tagged: Callable[[Path], Path], tmp_path: Path) -> None:
+    export_nemo(archive=tagged(tmp_path), output=tmp_path / "b", streaming=True)
+    recognizer, languages, several = tritone.load(tmp_path / "b"), set(), 0
+    for seed in range(4):
+        waveform = babble(20000 + 3000 * seed, seed=seed)
+        whole, stream = recognizer.transcribe([waveform])[0].get(), recognizer.stream()
+        partial, final = stream.accept(waveform), stream.finish()
+        written = [each.text for each in whole.tokens]
+        assert [each.text for each in final.tokens] == written
+        plain = "".join(each for each in written if each not in TAGS).replace("▁", " ")
+        assert " ".join(plain.split()) == whole.text == final.text
+        assert whole.text.startswith(partial.text)
+        assert "<de" not in partial.text
+        assert (whole.language, whole.segments) == (final.language, final.segments)
+        named = re.findall("[^▁<>]▁*<([a-z]{2}-[A-Z]{2})>", "".join(each for each in written if each != "<unk>"))
+        assert [each.language for each in whole.segments or [whole]] == [each for each, _ in groupby(named or [""])]
+        assert whole.to_dict().get("language", "") == whole.language
+        if whole.segments:
+            assert " ".join(each.text for each in whole.segments).replace(" ", "") == whole.text.replace(" ", "")
+        languages.add(whole.language)
+        several += len(whole.segments) > 1
+    assert several
+    assert languages - {""}
 
 
 def pipelines(bundle: Path, opened: dict[Path, Any] = {}) -> tuple[OfflinePipeline, StreamingPipeline]:  # noqa: B006

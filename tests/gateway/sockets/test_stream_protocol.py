@@ -6,12 +6,14 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from websockets.sync.client import ClientConnection
 
 from fake_speech import FakeSpeech, floats, heard, speech
+from tritone.client.models import ModelInfo
 from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.protocols.stream import read_start
@@ -111,9 +113,15 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
     assert asked.vad == VadOptions(parameters={"threshold": 0.7}, prefix_s=0.5)
     assert asked.speakers == SpeakerOptions()
     assert asked.texts == TextOptions(numbers=True, profanity="mask")
-    assert read_start({}, {}).ask.vad is None
-    told = read_start({"language": "de", "allowed_languages": ["de", "fr"], "search": {"beam": 3}}, {}).ask.search
-    assert told == {"language": "de", "allowed_languages": "de,fr", "beam": 3}
+    plain_model = ModelInfo(name="m", kind="streaming")
+    assert read_start({}, {}).ask(plain_model).vad is None
+    german = read_start({"language": "de", "search": {"beam": 3}}, {})
+    several = replace(plain_model, finds_language=True, languages=("de", "fr"))
+    assert german.ask(several).search == {"language": "de", "beam": 3}
+    either = read_start({"allowed_languages": ["de-AT", "fr"]}, {})
+    assert either.ask(several).search == {"allowed_languages": "de,fr"}
+    with pytest.raises(InputError, match="not told the language"):
+        german.ask(plain_model)
 
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [

@@ -17,7 +17,8 @@ def sherpa_onnx(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Folder with encoder*.onnx, decoder*.onnx, joiner*.onnx, or model*.onnx, and tokens.txt, or a Whisper",
+            help="Folder with encoder*.onnx, decoder*.onnx, joiner*.onnx, or model*.onnx, and tokens.txt, or a Whisper "
+            "or Moonshine",
         ),
     ],
     variant: Annotated[
@@ -33,7 +34,10 @@ def sherpa_onnx(
     ] = None,
     tokens: Annotated[Path | None, typer.Option(help="The token table. Default: tokens.txt of the folder.")] = None,
 ) -> None:
-    """Import a model in sherpa-onnx's layout: transducers and CTC models, NeMo's too, and Whisper. Needs no torch."""
+    """Import a model in sherpa-onnx's layout: transducers and CTC models, NeMo's too, Whisper, Moonshine.
+
+    None but Moonshine needs torch.
+    """
     run = function_of("sherpa_onnx.export", "export_sherpa_onnx", "import")
     with usage_errors():
         report = run(

@@ -31,11 +31,17 @@ from tritone.families.moonshine.model import MoonshineSizes
 
 SAMPLE_RATE = 16_000
 MAX_LAYERS = 256
+# Of a text, above which upstream's examples cut it off: 6.5 in English, twice as many in other scripts.
+TOKENS_PER_SECOND = 13.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trained model. `start`, `end`: the tokens before and after a text; `silent`: those that are no text."""
+    """A trained model.
+
+    `start`, `end`: the tokens before and after a text; `silent`: those that are no text; `tokens_per_second`: the most
+    of a text.
+    """
 
     sizes: MoonshineSizes
     state: Mapping[str, Tensor] = field(repr=False)
@@ -43,6 +49,7 @@ class Checkpoint:
     start: int
     end: int
     silent: tuple[int, ...]
+    tokens_per_second: float = TOKENS_PER_SECOND
     sources: Mapping[str, Path]
 
 
@@ -67,7 +74,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     state = {of_transformers(name): value for name, value in given.items()}
     if sizes.decoder.tied:
         state.pop("decoder.head.weight", None)
-    _turn(state, sizes)
+    turn(state, sizes)
     return Checkpoint(
         sizes=sizes,
         state=state,
@@ -134,7 +141,7 @@ def _check_extractor(folder: Path) -> None:
         raise ExportError(f"{path}: do_normalize is true, but Moonshine takes samples as they are")
 
 
-def _turn(state: dict[str, Tensor], sizes: MoonshineSizes) -> None:
+def turn(state: dict[str, Tensor], sizes: MoonshineSizes) -> None:
     """Order the numbers of queries and keys as our rotary positions have them, and add the decoder's angles.
 
     Upstream turns neighbours against each other, we turn halves; the products of queries with keys are the same.

@@ -1,6 +1,6 @@
-"""From a folder of transformers with a Moonshine model to a bundle.
+"""From a folder of transformers or sherpa-onnx with a Moonshine model to a bundle.
 
-config.json, preprocessor_config.json, tokenizer.json, model.safetensors
+config.json, preprocessor_config.json, tokenizer.json, model.safetensors, or the four graphs of sherpa-onnx
     ->  manifest.json, tokens.txt, and for each runtime and precision the graphs of encoder and decoder
 """
 
@@ -14,10 +14,10 @@ from tritone.families.export.attended import AttendedModel, filled
 from tritone.families.hf.options import HfOptions
 from tritone.families.moonshine.checkpoint import SAMPLE_RATE, read_checkpoint
 from tritone.families.moonshine.model import MIN_SAMPLES, SUBSAMPLING, Network, num_frames_of
+from tritone.families.moonshine.sherpa_onnx import check_network, read_files
+from tritone.families.sherpa_onnx.folder import find_moonshine
 
 LONGEST_S = 30  # of what the models were trained with
-# Of a text, above which upstream's examples cut it off: 6.5 in English, twice as many in other scripts.
-TOKENS_PER_SECOND = 13.0
 
 
 class MoonshineModel(AttendedModel):
@@ -34,12 +34,15 @@ class MoonshineModel(AttendedModel):
                 "--language, --stages and --tail-padding-ms are not for Moonshine, which has a graph for audio and one "
                 "for text; leave them out"
             )
-        found = read_checkpoint(options.folder)
+        files = find_moonshine(options.folder)
+        found = read_checkpoint(options.folder) if files is None else read_files(files)
         self.tokens, self.sources, self.choices = found.tokens, found.sources, {}
         self.sizes = found.sizes
         with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
             network = Network(found.sizes)
         self.network = filled(network, dict(found.state), str(options.folder))
+        if files is not None:
+            check_network(files, self.network)
         form, longest = found.sizes.decoder, LONGEST_S * SAMPLE_RATE
         self.special = EncoderDecoder(
             text_context=form.context,
@@ -52,7 +55,7 @@ class MoonshineModel(AttendedModel):
             form=form.activation,
             prompt=(found.start,),
             silent=found.silent,
-            tokens_per_second=TOKENS_PER_SECOND,
+            tokens_per_second=found.tokens_per_second,
         )
 
     def manifest(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Transducer, Vocabulary
-from tritone.bundle.vocabulary import UNKNOWN
+from tritone.bundle.vocabulary import UNKNOWN, has_marks
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
@@ -162,6 +162,7 @@ class ExportedNemo(ExportedModel):
                 unk_id=find.get(UNKNOWN),
                 sos_id=find.get(START),
                 eos_id=find.get(END),
+                has_marks=has_marks(self.tokens),
             ),
             "streaming": _streaming(stream) if isinstance(stream, StreamingGraph) else None,
             "transducer": self.transducer,

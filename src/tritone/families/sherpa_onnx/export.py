@@ -4,8 +4,8 @@
         ->  manifest.json, tokens.txt, and for each precision graphs that take waveforms
 
 Nothing is traced and torch is not needed: features are written in front of the graphs that are there. Every graph is
-run before the bundle is written, and compared with the one that it was made of. Of a Whisper model the weights are
-read, see `tritone.families.whisper.sherpa_onnx`.
+run before the bundle is written, and compared with the one that it was made of. Of Whisper and Moonshine the weights
+are read, see `tritone.families.{whisper,moonshine}.sherpa_onnx`; Moonshine needs torch.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,18 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision
-from tritone.errors import ExportError
+from tritone.errors import ExportError, MissingDependencyError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.onnx.source import read_metadata
-from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
+from tritone.families.sherpa_onnx.folder import ModelFiles, find_model, find_moonshine
 from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
+from tritone.families.sherpa_onnx.punctuation import find_punctuation, import_punctuation
 from tritone.families.whisper.export import export_whisper
 from tritone.families.whisper.sherpa_onnx import find_files
+from tritone.installing import pip_install
 from tritone.pipelines.memory import record
 
 
@@ -60,8 +62,8 @@ def export_sherpa_onnx(
         folder: with the ONNX files and tokens.txt.
         output: the bundle's folder; an older bundle there is replaced.
         variant: which model, where the folder holds several; see `find_model`.
-        precisions: those to take; by default all that there are. The first is the bundle's default. Of a Whisper model
-            those to make, by default float32.
+        precisions: those to take; by default all that there are. The first is the bundle's default. Of Whisper and
+            Moonshine those to make, by default float32.
         tokens: the token table, if it is not in the folder.
         name: of the model; by default the output folder's name.
         tail_padding_ms: silence that serving appends to every utterance.
@@ -70,6 +72,7 @@ def export_sherpa_onnx(
     Raises:
         ExportError: the folder holds no model that can be imported, or a damaged one; the message says why.
         BundleError: the output folder is in use for something else.
+        MissingDependencyError: the folder holds a Moonshine, and torch is not installed.
         ValueError: a precision is unknown or given twice.
     """
     if (whisper := find_files(folder)) is not None:
@@ -83,6 +86,34 @@ def export_sherpa_onnx(
         )
         files = ModelFiles("whisper", "", {}, whisper.tokens)
         return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
+    if (moonshine := find_moonshine(folder)) is not None:
+        if variant is not None or tokens is not None or tail_padding_ms:
+            raise ExportError(f"{folder} holds a Moonshine: leave out variant, tokens and tail padding")
+        try:
+            from tritone.families.export.frame import write_bundle
+            from tritone.families.hf.options import HfOptions
+            from tritone.families.moonshine.export import MoonshineModel
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                f"importing Moonshine needs {error.name}, which is not installed: {pip_install('export')}"
+            ) from error
+        options = HfOptions(
+            folder=folder, output=output, name=name, precisions=precisions or ("fp32",), progress=progress
+        )
+        progress("reading the model")
+        report = write_bundle(MoonshineModel(options), options)
+        files = ModelFiles("encoder-decoder", "", {}, moonshine.tokens)
+        return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
+    if found := find_punctuation(folder):
+        if tokens is not None or tail_padding_ms:
+            raise ExportError(
+                f"{folder} holds a punctuation model, which has its words: leave tokens and tail padding out"
+            )
+        if missing := set(precisions or found) - set(found):
+            raise ExportError(f"{folder} has no graph in {', '.join(sorted(missing))}, only in {', '.join(found)}")
+        chosen = {each: found[each] for each in precisions or found}
+        bundle = import_punctuation(chosen, output, name, progress)
+        return ImportReport(bundle, ModelFiles("punctuation", "", {}, folder), bundle_bytes(bundle))
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
         made = _importer(files)(files, writer, progress)

@@ -33,13 +33,54 @@ class ModelFiles:
     """The files of one model.
 
     `graphs`: for each precision, the best first, a file for every part. A part that was not written in a precision is
-    there in another one. Of a Whisper model it is empty.
+    there in another one. Of Whisper, Moonshine and punctuation models it is empty.
     """
 
-    kind: Literal["transducer", "ctc", "whisper"]
+    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder", "punctuation"]
     variant: str
     graphs: Mapping[Precision, Mapping[Part, Path]]
     tokens: Path
+
+
+MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
+MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later Moonshine models
+
+
+@dataclass(frozen=True)
+class MoonshineFiles:
+    """The files of one model. `int8`: whether matrices are stored so, in one of them at least."""
+
+    graphs: Mapping[str, Path]
+    tokens: Path
+
+    @property
+    def int8(self) -> bool:
+        return any(".int8" in path.name for path in self.graphs.values())
+
+
+def find_moonshine(folder: Path) -> MoonshineFiles | None:
+    """The files of a Moonshine in a folder, those in float32 before those in int8; None if it holds none.
+
+    Raises:
+        ExportError: some are missing, or it holds the two files of later models.
+    """
+    found = {
+        part: path for part in MOONSHINE for form in (".int8", "") if (path := folder / f"{part}{form}.onnx").is_file()
+    }
+    if not found:
+        if any((folder / f"{MERGED[0]}.{end}").is_file() for end in ("onnx", "ort")):
+            raise ExportError(
+                f"{folder} has {' and '.join(MERGED)}, the two files of later Moonshine models, which cannot be "
+                "imported; take the model's folder of transformers (UsefulSensors on Hugging Face), which can be"
+            )
+        return None
+    files = MoonshineFiles(found, folder / "tokens.txt")
+    missing = [f"{part}.onnx" for part in MOONSHINE if part not in found]
+    if missing or not files.tokens.is_file():
+        raise ExportError(
+            f"{folder} holds a Moonshine of sherpa-onnx without {' and '.join(missing or ['tokens.txt'])}"
+        )
+    return files
 
 
 def find_model(
@@ -123,8 +164,9 @@ def _choose(folder: Path, found: Mapping[str, Parts], complete: Mapping[str, Par
         ]
         raise ExportError(
             f"{folder} holds no whole model that can be imported: {'; '.join(lacks[:5])}. Transducers have all three; "
-            "models with an attention decoder, such as Moonshine or Canary, cannot be imported, and Whisper's files "
-            "are called NAME-encoder.onnx, NAME-decoder.onnx and NAME-tokens.txt."
+            "models with an attention decoder, such as Canary, cannot be imported, Whisper's files are called "
+            "NAME-encoder.onnx, NAME-decoder.onnx and NAME-tokens.txt, and Moonshine's preprocess.onnx, encode.onnx, "
+            "uncached_decode.onnx and cached_decode.onnx."
         )
     if len(complete) > 1:
         raise ExportError(f"{folder} holds several models, choose one with --variant: {_listed(complete)}")

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from tritone.bundle.manifest import Features, Precision, State, Transducer
+from tritone.bundle.manifest import Features, Precision, State, Transducer, Vocabulary
+from tritone.bundle.vocabulary import has_marks
 from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, check_types, read_source
 from tritone.families.onnx.trial import FLOAT_NOISE, largest_difference, opened, run, typical_size
@@ -124,6 +125,9 @@ class NemoImporter(Importer):
             source.integer("feat_dim") if "feat_dim" in source.metadata else FEATURES.num_mel_bins
         )
         return FEATURES.model_copy(update={"num_mel_bins": bins, "normalize": NORMALIZE[normalize]})
+
+    def vocabulary(self) -> Vocabulary:
+        return super().vocabulary().model_copy(update={"has_marks": has_marks(self.tokens)})
 
     def blank_id(self) -> int:
         return len(self.tokens) - 1

@@ -9,24 +9,18 @@ that share a recording, and times of words could not be had of it.
 
 Norms and embeddings have their names in the files. Matrices and their biases have none; which they are is told by what
 they take and what takes their results: a query comes of a norm, a value goes to where attention is mixed, and a key has
-no bias. In int8 a matrix has a scale and a zero.
-Source: k2-fsa/sherpa-onnx scripts/whisper/export-onnx.py; onnxruntime, quantization/operators/matmul.py.
+no bias.
+Source: k2-fsa/sherpa-onnx scripts/whisper/export-onnx.py.
 """
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import onnx
-
 from tritone.errors import ExportError
-from tritone.families.onnx.forms import constants_as_weights
-from tritone.families.onnx.large import array_of
-from tritone.families.onnx.source import Source, read_source
+from tritone.families.onnx.products import Product, Products
+from tritone.families.onnx.source import read_source
 from tritone.families.whisper.dims import Dims, State
 
 ENCODER = re.compile(r"(?:(.+)-)?encoder(\.int8)?\.onnx")
@@ -46,7 +40,6 @@ SIZES = {
 SIDES = {"audio": "encoder", "text": "decoder"}
 NORM_BIAS = re.compile(r"(_ln|\.ln|\.ln_post)\.bias$")
 CROSSED = {"key": "n_layer_cross_k", "value": "n_layer_cross_v"}  # outputs of the encoder's file
-Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -111,52 +104,28 @@ def read_model(files: SherpaFiles) -> tuple[Dims, State]:
     return Dims(**(size | hidden), tied=True), state
 
 
-@dataclass(frozen=True)
-class _Product:
-    """A product of the tensor `of` with a matrix, with the bias that is added to it, if one is.
-
-    `matrix`: names of initializers: (inputs, outputs), in int8 with its scale and perhaps its zero. `made`: the tensor
-    that comes of it.
-    """
-
-    of: str
-    matrix: tuple[str, ...]
-    bias: str | None
-    made: str
-
-
-class _Graph:
+class _Graph(Products):
     """Finds the tensors of a network in one of its graphs, by OpenAI's names."""
 
-    def __init__(self, source: Source) -> None:
-        self.path = source.path
-        constants_as_weights(source.model)
-        graph = source.model.graph
-        self._nodes = list(graph.node)
-        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
+    models = "Whisper models"
+    written_by = (
+        "folders that sherpa-onnx's scripts/whisper/export-onnx.py has written; the checkpoint that was exported can "
+        "be read, too"
+    )
+
+    def _find_norms(self) -> dict[str, str]:
         self._theirs = {
             name.replace(theirs, ours, 1): name
             for theirs, ours in PREFIXES.items()
             for name in self._tensors
             if name.startswith(theirs)
         }
-        self._makers = {output: node for node in self._nodes for output in node.output}
-        self._takers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self._nodes:
-            for name in node.input:
-                self._takers.setdefault(name, []).append(node)
-        self._products = {each.made: each for each in self._find_products()}
         biases = {name: theirs for name, theirs in self._theirs.items() if NORM_BIAS.search(name)}
-        self._norms = {
+        return {
             name.removesuffix(".bias"): self._takers[theirs][0].output[0]
             for name, theirs in biases.items()
             if theirs in self._takers
         }
-        self._marks = {*self._products, *self._norms.values()}
-        self._following: dict[str, list[_Product]] = {}  # the next products after a norm or a product
-        for each in self._products.values():
-            for name in self._before(each.of, past_softmax=True):
-                self._following.setdefault(name, []).append(each)
 
     def named(self, *names: str) -> State:
         """Tensors that have their names in the file."""
@@ -207,7 +176,7 @@ class _Graph:
 
     def crossed(self, name: str, layer: int) -> State:
         """What the encoder has of a block's cross-attention: key and value, by their place in its outputs."""
-        found: dict[str, _Product] = {}
+        found: dict[str, Product] = {}
         for part, output in CROSSED.items():
             joined = self._makers.get(output)
             parts = list(joined.input) if joined is not None and joined.op_type == "Concat" else [output]
@@ -215,83 +184,3 @@ class _Graph:
             made = self._products.get(apart.input[0]) if apart is not None and apart.op_type == "Unsqueeze" else None
             found[f"{name}.{part}"] = self._only([made] if made else [], f"{name}.{part}")
         return self._linears(found)
-
-    def _find_products(self) -> Iterator[_Product]:
-        """In int8 a product of numbers of 8 bits is made float32 and multiplied with both scales."""
-        for node in self._nodes:
-            made, of, matrix = node.output[0], node.input[0] if node.input else "", tuple(node.input[1:2])
-            if node.op_type == "MatMulInteger":
-                scaled = next((each for each in self._next(made, "Cast", "Mul")), None)
-                scales = [self._makers.get(name) for name in scaled.input] if scaled is not None else []
-                scale = [name for each in scales if each and each.op_type == "Mul" for name in each.input]
-                scale = [name for name in scale if name in self._tensors]
-                if scaled is None or len(scale) != 1:
-                    continue
-                made, matrix = scaled.output[0], (*matrix, *scale, *node.input[3:4])
-            elif node.op_type != "MatMul":
-                continue
-            if not matrix or not set(matrix) <= set(self._tensors):
-                continue
-            bias = None
-            for adding in self._next(made, "Add"):
-                for name in adding.input:
-                    if name in self._tensors and len(self._tensors[name].dims) == 1:
-                        bias, made = name, adding.output[0]
-            yield _Product(of, matrix, bias, made)
-
-    def _next(self, name: str, *kinds: str) -> list[onnx.NodeProto]:
-        """The nodes of the last kind that a tensor goes to through nodes of the kinds before it."""
-        nodes = [node for node in self._takers.get(name, ()) if node.op_type == kinds[0]]
-        return nodes if len(kinds) == 1 else [each for node in nodes for each in self._next(node.output[0], *kinds[1:])]
-
-    def _before(self, name: str, *, past_softmax: bool) -> set[str]:
-        """The products and norms that a tensor is made of, and nothing that they are made of."""
-        found, seen, left = set(), {name}, [name]
-        while left:
-            each = left.pop()
-            if each in self._marks:
-                found.add(each)
-                continue
-            node = self._makers.get(each)
-            if node is None or node.op_type == "Shape" or (node.op_type == "Softmax" and not past_softmax):
-                continue
-            left += (new := set(node.input) - seen)
-            seen |= new
-        return found
-
-    def _after(self, made: str | None) -> list[_Product]:
-        return self._following.get(made or "", [])
-
-    def _only(self, found: list[_Product], name: str) -> _Product:
-        if len(found) != 1:
-            raise self._lacks(name)
-        return found[0]
-
-    def _linears(self, found: Mapping[str, _Product]) -> State:
-        state: State = {}
-        for name, product in found.items():
-            state[f"{name}.weight"] = self._matrix(product, name)
-            if product.bias is not None:
-                state[f"{name}.bias"] = self._array(product.bias, name)
-        return state
-
-    def _matrix(self, product: _Product, name: str) -> Array:
-        """(outputs, inputs), as torch has it."""
-        values, *levels = (array_of(self._tensors[each]) for each in product.matrix)
-        if values.ndim != 2 or any(each.size not in (1, values.shape[1]) for each in levels):
-            raise self._lacks(name)
-        if levels:
-            scale, *zero = levels
-            values = (values.astype(np.float32) - sum(each.astype(np.float32) for each in zero)) * scale
-        return np.ascontiguousarray(values.T, np.float32)
-
-    def _array(self, theirs: str | None, name: str) -> Array:
-        if theirs is None or theirs not in self._tensors:
-            raise self._lacks(name)
-        return np.asarray(array_of(self._tensors[theirs]), np.float32)
-
-    def _lacks(self, name: str) -> ExportError:
-        return ExportError(
-            f"{self.path} has no {name} where Whisper models have it. Read are folders that sherpa-onnx's "
-            "scripts/whisper/export-onnx.py has written; the checkpoint that was exported can be read, too."
-        )

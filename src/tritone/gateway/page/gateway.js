@@ -86,11 +86,14 @@ function recorded(asked, model = asked.files) {
   };
 }
 
+const MAY_END = 0.2; // the probability from which the page says that a turn may be over
+
 // What is asked of a stream.
 export function spoken(asked) {
   return {
     ...recorded(asked, asked.live),
     vad: asked.vad ? { model: asked.vad } : false,
+    turns: asked.turns ? { eager_threshold: MAY_END } : false,
     final_model: asked.finalModel,
   };
 }

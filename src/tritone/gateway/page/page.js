@@ -23,6 +23,7 @@ const speaking = new Speaking(gateway);
 const transcript = new TranscriptView({
   list: find("segments"),
   partial: find("partial"),
+  turn: find("turn"),
   nothing: find("nothing"),
   announcer: find("announcer"),
   onPlay: (position_s) => player.playFrom(position_s),
@@ -190,10 +191,11 @@ function heard(recording, samples) {
 function arrived(recording, event) {
   const { latency } = recording;
   const words = event.words ?? [];
+  if (event.turn || event.type === "resumed" || event.type === "speech_started") transcript.turn(event);
   if (event.type === "speech_started") latency.speech(event.segment, event.time_s);
   if (event.type === "speech_stopped") latency.silence(event.segment, event.time_s);
   if (event.type === "partial") {
-    transcript.partial(event.text, event.settled);
+    transcript.partial(event.text, event.settled, event.words);
     if (event.text) latency.partial(event.segment, words);
   }
   if (event.type === "final") {

@@ -94,7 +94,7 @@ async def _file(files: dict[str, bytes], name: str, request: Request) -> Respons
 
 async def _models(gateway: "Gateway", request: Request) -> Response:
     await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
-    models = await gateway.client.models()
+    models = await gateway.speech.all_models()
     options = gateway.options
     return JSONResponse(
         {
@@ -102,18 +102,20 @@ async def _models(gateway: "Gateway", request: Request) -> Response:
             "live": options.stream_model,
             "files": options.model,
             "vad": options.vad_model,
+            "turns": bool(options.turn_model),
         }
     )
 
 
 def _searches(model: ModelInfo) -> list[str] | None:
     """The searches among which a request to a model may choose; None where nobody knows."""
-    return list(model.searches) or (None if model.has_search and not model.has_prompt else [])
+    return list(model.searches) or (None if model.has_search and not model.decodes else [])
 
 
 async def _transcribe(gateway: "Gateway", request: Request) -> Response:
     caller = await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
-    ask = read_start(read_json(request.query_params.get("options", "{}")), {}).ask
+    start = read_start(read_json(request.query_params.get("options", "{}")), {})
+    ask = start.ask(await gateway.speech.model(start.model, "offline"))
     channels = request.query_params.get("channels", "mixed")
     if channels not in ("mixed", "each"):
         raise InputError(f"channels is mixed or each, got {channels[:80]!r}")

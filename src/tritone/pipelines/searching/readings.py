@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,30 +20,36 @@ from tritone.bundle.manifest import Encoder
 from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow, ids_of
 from tritone.search.options import SearchOptions
-from tritone.transcript import Alternative, Span, Transcript
+from tritone.transcript import Alternative, Segment, Span, Transcript, main_language
 
 # How long a word may still sound when its last token has been found. At the ends of the ten shipped clips, words of the
 # demo transducer, a token each, last 0.15 to 0.47 s from the token's start, letters of the demo CTC model up to 0.27 s.
 MAX_LINGER_S = 0.4
 LANGUAGE = re.compile("[a-z]{2,3}")  # a code; a model may also find that there is no speech
+Timed = TypeVar("Timed", Span, Segment)
 AUTO = "auto"  # in place of a language, of a model that finds it out itself
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, 1.0 without any."""
+    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, 1.0 without any.
+
+    `parts`: as of `parts_by_language`.
+    """
 
     text: str
     tokens: tuple[Span, ...]
     words: tuple[Span, ...]
     confidence: float
+    parts: tuple[Segment, ...] = ()
 
     def within(self, end_s: float) -> "Reading":
         """This reading with the times that are after `end_s`, in the silence that serving adds, moved there."""
-        return replace(self, tokens=_within(self.tokens, end_s), words=_within(self.words, end_s))
+        tokens, words = _within(self.tokens, end_s), _within(self.words, end_s)
+        return replace(self, tokens=tokens, words=words, parts=_within(self.parts, end_s))
 
     def without_times(self) -> "Reading":
-        """Only the text and its confidence."""
+        """Only the text, its confidence and its languages."""
         return replace(self, tokens=(), words=())
 
     def scored(self, score: float) -> Alternative:
@@ -134,7 +140,8 @@ class ReadingBuilder:
         confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
         confidence = confidence_sum / len(words) if words else 1.0
         last = [self._token(len(self._heard) - 1, until_frame)] if self._times and self._heard else []
-        return Reading(self._speller.text, (*self._tokens, *last), words, confidence)
+        parts = parts_by_language(self._vocabulary, self._heard, self._frame_s, until_frame)
+        return Reading(self._speller.text, (*self._tokens, *last), words, confidence, parts)
 
     def _settle(self) -> None:
         self._spell()
@@ -184,7 +191,57 @@ def whole_reading(vocabulary: Vocabulary, tokens: Sequence[Token], frame_s: floa
     ]
     confidence = sum(word.confidence for word in words) / len(words) if words else 1.0
     shown = map(Span, map(vocabulary.tokens.__getitem__, ids), starts_s, ends_s, confidences) if times else ()
-    return Reading(speller.text, tuple(shown), tuple(words), confidence)
+    parts = parts_by_language(vocabulary, tokens, frame_s)
+    return Reading(speller.text, tuple(shown), tuple(words), confidence, parts)
+
+
+def parts_by_language(
+    vocabulary: Vocabulary, tokens: Sequence[Token], frame_s: float, until_frame: float = math.inf
+) -> tuple[Segment, ...]:
+    """The parts of a text, each in the language that the model named after it; empty where it named none.
+
+    What stands after the last name is of the part before it, until it is named.
+
+    Args:
+        frame_s: seconds of an encoder frame.
+        until_frame: where the frames end that have been searched.
+    """
+    locales = vocabulary.locales
+    if not locales or locales.keys().isdisjoint(ids_of(tokens)):
+        return ()
+    parts: list[tuple[str, list[Token]]] = []
+    unnamed: list[Token] = []
+    for token in tokens:
+        if token.id not in vocabulary.silent_ids:
+            unnamed.append(token)
+        elif vocabulary.text(ids_of(unnamed)) and (language := locales.get(token.id)):
+            if not parts or parts[-1][0] != language:
+                parts.append((language, []))
+            parts[-1][1].extend(unnamed)
+            unnamed = []
+    if not parts:  # tags alone
+        return ()
+    parts[-1][1].extend(unnamed)
+    ends = (*(part[0].start_frame for _, part in parts[1:]), until_frame)
+    return tuple(
+        Segment(
+            vocabulary.text(ids_of(part)),
+            part[0].start_frame * frame_s,
+            _sounds_until(part[-1].end_frame * frame_s, end * frame_s),
+            language=language,
+        )
+        for (language, part), end in zip(parts, ends, strict=True)
+    )
+
+
+def languages_of(parts: tuple[Segment, ...], given: str) -> dict[str, Any]:
+    """The fields of a transcript that say its language: as the model named it, or as it was given.
+
+    A transcript of several languages has its parts as segments.
+    """
+    if not parts:
+        return {"language": given}
+    return {"language": main_language(parts), "segments": parts if len(parts) > 1 else ()}
 
 
 def _sounds_until(found_s: float, follows_s: float) -> float:
@@ -210,10 +267,13 @@ def transcript(
         language: as of `given_language`.
     """
     shown: dict[str, Alternative] = {}
+    parts: tuple[Segment, ...] = ()
     for hypothesis in hypotheses:
         reading = write(hypothesis)
         if reading.text not in shown:
-            reading = reading.within(audio_s) if options.timestamps else reading.without_times()
+            reading = reading.within(audio_s)
+            reading = reading if options.timestamps else reading.without_times()
+            parts = parts if shown else reading.parts
             shown[reading.text] = reading.scored(hypothesis.score)
         if len(shown) == options.nbest:
             break
@@ -226,7 +286,7 @@ def transcript(
         best.confidence,
         audio_s,
         alternatives=shown_alternatives,
-        language=language,
+        **languages_of(parts, language),
     )
 
 
@@ -256,7 +316,9 @@ def utterance(
 
         return transcript(hypotheses, write, options, seconds)
 
-    known: dict[str, Any] = {"audio_s": seconds, "language": language}
+    best = hypotheses[0].tokens
+    parts = _within(parts_by_language(bundle.vocabulary, best, bundle.manifest.frame_s), seconds)
+    known: dict[str, Any] = {"audio_s": seconds, **languages_of(parts, language)}
     if tags:
         marks = (
             (name, bundle.vocabulary.mark(id)) for name, id in zip(bundle.manifest.encoder.tags, tags, strict=True)
@@ -264,10 +326,10 @@ def utterance(
         known["tags"] = tuple((name, mark) for name, mark in marks if mark)
         found = dict(known["tags"]).get("language", "")
         known["language"] = found if LANGUAGE.fullmatch(found) else ""
-    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, **known)
+    return Transcript.deferred(bundle.vocabulary.text(ids_of(best)), details, **known)
 
 
-def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:
+def _within(spans: tuple[Timed, ...], end_s: float) -> tuple[Timed, ...]:
     if not spans or spans[-1].end_s <= end_s:
         return spans
     return tuple(

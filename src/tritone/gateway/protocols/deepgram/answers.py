@@ -87,7 +87,10 @@ def whole(
         readings = alternatives(each, wanted, numbers)
         if wanted.paragraphs or wanted.smart_format:
             readings[0]["paragraphs"] = _paragraphs(each, wanted, numbers)
-        language = {"detected_language": each.language} if wanted.detect_language and each.language else {}
+        language: dict[str, Any] = {}
+        if wanted.detect_language and each.language:
+            sure = {"language_confidence": dict(each.languages)[each.language]} if each.languages else {}
+            language = {"detected_language": each.language, **sure}
         channels.append({"alternatives": readings, **language})
         utterances += [_utterance(phrase, place, numbers) for phrase in phrases_of(each, pause_s=wanted.utt_split_s)]
     results: dict[str, Any] = {"channels": channels}

@@ -49,6 +49,8 @@ def verbose(transcript: Transcript, *, language: str, words: bool, segments: boo
         "text": transcript.text,
         "usage": usage(transcript.audio_s),
     }
+    if transcript.languages:
+        answer["languages"] = {code: round(share, 4) for code, share in transcript.languages}
     if words:
         answer["words"] = [
             {"word": word.text, "start": round(word.start_s, 3), "end": round(word.end_s, 3)}

@@ -135,20 +135,21 @@ class TranscriptionRequest:
         try:
             search: dict[str, Any] = {**language_parameters(info, self.language, self.allowed_languages)}
         except InputError as error:
-            raise FieldError("allowed_languages", str(error)) from error
-        if info.has_prompt:
-            prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
-            given = {"prompt": prompt, "temperature": self.temperature}
-            search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
+            raise FieldError("allowed_languages" if self.allowed_languages else "language", str(error)) from error
+        if info.has_word_times:
             if self.words:
                 search["word_times"] = True
             elif self.response_format in ("srt", "vtt") or self.each_channel:
                 search["word_times"] = "auto"  # captions end where words do
-            if translate:
-                search["task"] = "translate"
+        if translate:
+            if not info.translates:
+                raise FieldError("model", f"'{info.name}' does not translate; Whisper models and Canary do")
+            search["task"] = "translate"
+        if info.has_prompt:
+            prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
+            given = {"prompt": prompt, "temperature": self.temperature}
+            search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
         else:
-            if translate:
-                raise FieldError("model", f"'{info.name}' does not translate; Whisper models do")
             search |= hotwords(self.keywords)
         return Ask(
             model=info.name,
@@ -166,7 +167,7 @@ class TranscriptionRequest:
         ignored = dict(self.ignored)
         if not info.has_prompt:
             if self.prompt:
-                ignored["prompt"] = "the model takes none, keywords[] favours words"
+                ignored["prompt"] = "the model takes none" + ("" if info.decodes else ", keywords[] favours words")
             if self.temperature:
                 ignored["temperature"] = "the model samples nothing"
             if self.language and not info.languages:

@@ -234,7 +234,9 @@ class RecognitionStream:
             raise InputError("the first message of a stream must have streaming_config, and no audio")
         config = first.streaming_config.config
         self._gateway = gateway
-        self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
+        self._wanted: Asked = asked(
+            config, streams=True, detects=bool(gateway.options.vad_model), turns=gateway.speech.turns
+        )
         self._language_code = config.language_code
         self._interim = first.streaming_config.interim_results
         self._audio = StreamAudio(audio_format(config))
