@@ -175,7 +175,7 @@ EXAMPLES = {
     ),
     "speak": (
         "tritone speak 'Good morning.' --model joe --output morning.wav",
-        "tritone speak --url localhost:8001 --speed 1.2 --output news.mp3 < news.txt",
+        "tritone speak 'It rains.' --url localhost:8001 --speed 1.2 --output rain.mp3",
     ),
     "segments": (
         "tritone segments call.wav --model vad",
