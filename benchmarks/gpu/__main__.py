@@ -135,7 +135,13 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
 
     def compile_ahead(part: str, planned: Compiled, arguments: Mapping[str, Any]) -> None:
         with turns:
-            told = {"model": planned.model, "precision": planned.precision, "search": planned.search}
+            told: dict[str, Any] = {
+                "model": planned.model,
+                "precision": planned.precision,
+                "search": planned.search,
+            }
+            if planned.chunk_size:
+                told["chunk_size"] = planned.chunk_size
             try:
                 found = Task("compiled", arguments, environment).result(bench.until_s)
                 bench.results.add(part, {"what": "compiled ahead", **told, **found})
@@ -235,6 +241,7 @@ def _compiled_of(bench: Bench, name: str, model: str) -> list[tuple[str, Compile
                 "search": each.search,
                 "sizes": each.sizes if chosen else "auto",
                 "steps": each.steps,
+                "chunk_size": each.chunk_size,
                 "left_chunks": each.left_chunks,
                 "lengths_s": [] if chosen else lengths,
             }

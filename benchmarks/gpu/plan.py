@@ -81,11 +81,13 @@ class Compiled(Planned):
     """Calls that `tritone compile` prepares before a model is served.
 
     `sizes`: of whole utterances, rows x seconds, in a quick run; a full one lets Tritone choose, by the lengths that
-    are sent, unless `fixed`. `steps`: most rows of steps of streams, `left_chunks`: the past that they see.
+    are sent, unless `fixed`. `steps`: most rows of steps of streams, of `chunk_size` encoder frames (None: the
+    bundle's own) with the past of `left_chunks`.
     """
 
     sizes: str = ""
     steps: int = 0
+    chunk_size: int | None = None
     left_chunks: int | None = None
     search: str = "greedy"
     precision: Precision = "bf16"
@@ -132,7 +134,7 @@ MIXED_PARAKEET = "128x5.36,64x10,48x15.68,24x25.92,16x35.04"
 BEAM_6 = {"search": "modified-beam", "beam": 6}
 FRAME_MS = 80.0
 # Chunks in frames of 80 ms, and how many streams: those that NVIDIA names for one H100, and more.
-NEMOTRON = {1: (240, 1000, 2000), 7: (1000, 2400, 4000), 14: (2400, 5000, 8000)}
+NEMOTRON = {1: (240, 1100, 2000), 7: (1000, 2400, 4000), 14: (2400, 5000, 8000)}
 
 # Of the tables that the source documents print (`benchmarks.gpu.published`).
 ONLINE = {"left_chunks": 5, "max_batch_size": 128}
@@ -441,7 +443,7 @@ PARTS: dict[str, Part] = {
     ),
     "published-nemotron": Part(
         title="Nemotron's cache-aware streams, 0.6B",
-        compiled=(Compiled(model="nemotron-0.6b", steps=256),),
+        compiled=tuple(Compiled(model="nemotron-0.6b", steps=256, chunk_size=frames) for frames in NEMOTRON),
         ceilings=(Ceiling(model="nemotron-0.6b", rows=256, role="streaming_encoder"),),
         loads=tuple(
             Load(
@@ -450,7 +452,7 @@ PARTS: dict[str, Part] = {
                 streams=True,
                 chunk_ms=frames * FRAME_MS,
                 build={"chunk_size": frames},
-                full=streams == NEMOTRON[frames][-1],
+                full=frames > 1 and streams == NEMOTRON[frames][0],
             )
             for frames in NEMOTRON
             for streams in NEMOTRON[frames]

@@ -114,6 +114,7 @@ def compiled(
     search: str,
     sizes: str,
     steps: int,
+    chunk_size: int | None,
     left_chunks: int | None,
     lengths_s: list[float],
 ) -> Measure:
@@ -130,6 +131,7 @@ def compiled(
         placement=Placement(device=device, runtime="torch", precision=precision),
         modes="streaming" if steps else "offline",
         search=search,  # type: ignore[arg-type]  # of the plan
+        chunk_size=chunk_size,
         left_chunks=left_chunks,
         **({"rows": steps} if steps else {"sizes": sizes, "lengths_s": lengths_s, "max_audio_s": 35.0}),
     )

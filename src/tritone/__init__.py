@@ -3,6 +3,7 @@
 tritone.load(WHAT).transcribe(["a.wav"])          recognition in this process: a bundle, a checkpoint, hf://…
 tritone.load("demo-speaker").embed(["a.wav"])     a speaker's voice as a vector
 tritone.load("vad").segments("a.wav")             where a recording has speech
+tritone.load("joe").speak("Good morning.")        a text, spoken by a voice
 tritone.load("letters").infer({"image": array})   any other model, arrays by name
 tritone.load("spec.yaml").infer({"text": array})  models that a file wires to an ensemble
 tritone.Client("localhost:8001")                  the same verbs, of a running server; AsyncClient in an event loop
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     __version__: str
 
     from tritone.activity import SpeechActivity, SpeechSegment
+    from tritone.audio.spoken import Spoken
     from tritone.client import AsyncClient, Client
     from tritone.loading import load, load_as, load_detector, load_embedder, load_ensemble, load_model, load_whisper
     from tritone.pipelines.detector import Detector
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tritone.pipelines.live import Stream
     from tritone.pipelines.model import Model
     from tritone.pipelines.recognizer import Recognizer
+    from tritone.pipelines.synthesis.model import Voice
+    from tritone.pipelines.synthesis.options import SynthesisOptions
     from tritone.pipelines.whisper.options import DecodingOptions
     from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.pipelines.wiring.ensemble import Ensemble
@@ -56,10 +60,13 @@ __all__ = [
     "Span",
     "SpeechActivity",
     "SpeechSegment",
+    "Spoken",
     "Stream",
+    "SynthesisOptions",
     "Transcriber",
     "Transcript",
     "TritoneError",
+    "Voice",
     "__version__",
     "errors",
     "load",
@@ -92,9 +99,12 @@ LAZY = {
     "Span": "tritone.transcript",
     "SpeechActivity": "tritone.activity",
     "SpeechSegment": "tritone.activity",
+    "Spoken": "tritone.audio.spoken",
     "Stream": "tritone.pipelines.live",
+    "SynthesisOptions": "tritone.pipelines.synthesis.options",
     "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
+    "Voice": "tritone.pipelines.synthesis.model",
     **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.loading"),
 }
 

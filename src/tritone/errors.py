@@ -25,6 +25,10 @@ def hinted_s(message: str) -> float | None:
     return float(found["seconds"]) if found else None
 
 
+MODEL_FAILED = "the model failed at this request; the server's log says why. Tell who runs the server."
+"""What a served model says of an error that is no client's affair."""
+
+
 class TritoneError(Exception):
     """Base of every error that Tritone raises on purpose."""
 
@@ -103,6 +107,10 @@ class ServerSetupError(OperatorError):
 
 class StorageError(OperatorError):
     """A folder in storage is missing, damaged or cannot be accessed, or a listing of it cannot be used."""
+
+
+class ServerAnswerError(OperatorError):
+    """A server answered what its protocol does not have, or nothing."""
 
 
 class MissingDependencyError(OperatorError):

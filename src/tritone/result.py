@@ -115,6 +115,15 @@ class EmbeddingResult(Result["npt.NDArray[np.float32]"]):
         return self.get()
 
 
+class FramesResult(Result["npt.NDArray[np.float32]"]):
+    """Who of the speakers of a window talks in its frames, (frames, speakers) of 0 and 1, or its error."""
+
+    @property
+    def activity(self) -> "npt.NDArray[np.float32]":
+        """The frames. Raises the input's own error if there are none."""
+        return self.get()
+
+
 class ActivityResult(Result[SpeechActivity]):
     """Where an input has speech, or its error."""
 

@@ -225,6 +225,25 @@ def joined(before: str, after: str) -> str:
     return f"{before} {after}"
 
 
+def continued(before: Transcript, after: Transcript) -> Transcript:
+    """Two transcripts of one stream, one after the other, as one without other readings; the rest is the second's."""
+    if not before.text:
+        return after
+    text, counts = joined(before.text, after.text), (len(before.words), len(after.words))
+    sure = before.confidence * counts[0] + after.confidence * counts[1]
+    return replace(
+        after,
+        text=text,
+        tokens=before.tokens + after.tokens,
+        words=before.words + after.words,
+        segments=before.segments + after.segments,
+        confidence=sure / sum(counts) if sum(counts) else after.confidence,
+        alternatives=(),
+        language=after.language or before.language,
+        settled=None if after.settled is None else len(text) - len(after.text) + after.settled,
+    )
+
+
 def main_language(segments: Iterable[Segment]) -> str:
     """The language that most of the time of some segments is in; empty if none says its own."""
     spoken: dict[str, float] = {}

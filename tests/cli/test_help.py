@@ -87,8 +87,8 @@ SEVERAL_TEXTS = {
     "a model: which there may be, and how many": {"--model": 7, "--mode": 2},
     "one setting as it is stored, built, served, or used in process, each with a default of its own": {
         "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
-        "--chunk-size": 6, "--left-chunks": 4, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
-        "--segmentation": 2,
+        "--chunk-size": 7, "--left-chunks": 5, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
+        "--segmentation": 2, "--right-context": 2,
         "--lm": 2, "--max-streams": 2, "--trial": 2, "--no-trial": 2,
     },
     "one setting of Triton, also as values that a sweep tries": {

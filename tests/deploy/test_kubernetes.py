@@ -70,8 +70,10 @@ GATEWAY: dict[str, Any] = {
         "model": "asr",
         "streamModel": "live",
         "vadModel": "vad",
+        "turnModel": "turn",
         "aliases": ["whisper-1"],
         "keys": {"secretName": "keys"},
+        "upstreams": {"secretName": "elsewhere"},
         "rivaPort": 50051,
         "wyomingPort": 10300,
         "args": ["--max-streams=100"],
@@ -380,7 +382,8 @@ def test_the_gateway_is_what_its_command_serves_and_is_locked_as_the_servers_are
     assert spec["securityContext"] == server["spec"]["template"]["spec"]["securityContext"]
     writable = {each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")}
     assert writable == {"/tmp"}
-    assert (served["keys"] is not None) == ("keys" in {each["name"] for each in spec["volumes"]})
+    for name in ("keys", "upstreams"):
+        assert (served[name] is not None) == (name in {each["name"] for each in spec["volumes"]})
     (policy,) = (each for each in of_kind(case, "NetworkPolicy") if each["metadata"]["name"].endswith("-gateway"))
     opened = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
     assert sorted(opened) == sorted(found.values())

@@ -5,19 +5,10 @@ import numpy.typing as npt
 import pytest
 
 from tritone.diarization import voices
-from tritone.diarization.clustering import (
-    agglomerate,
-    condense,
-    cut,
-    grouped,
-    groups_at,
-    in_order,
-    mean_cosines,
-    merge_means,
-)
+from tritone.diarization.clustering import Points, agglomerate, cut, groups_at, in_order, merge_means
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.spectral import spectral
-from tritone.diarization.voices import label_windows
+from tritone.diarization.voices import centres_of, label_windows
 from tritone.errors import InputError
 
 
@@ -39,34 +30,69 @@ def test_merges_are_those_of_average_linkage() -> None:
     hierarchy = pytest.importorskip("scipy.cluster.hierarchy")
     cluster = pytest.importorskip("sklearn.cluster")
     vectors = windows_of(9, 14, 3, 11, noise=0.4, seed=3)
-    merges = agglomerate(vectors, np.ones(len(vectors)))
+    merges = agglomerate(Points.of(vectors))
     linkage = hierarchy.linkage(vectors, method="average", metric="cosine")
     assert np.allclose([1 - each.similarity for each in merges], linkage[:, 2])
     for groups in (1, 2, 5, 12, len(vectors)):
         theirs = cluster.AgglomerativeClustering(n_clusters=groups, metric="cosine", linkage="average")
-        assert cut(merges, groups).tolist() == in_order(theirs.fit_predict(vectors)).tolist()
+        assert cut(merges, len(vectors), groups).tolist() == in_order(theirs.fit_predict(vectors)).tolist()
     theirs = cluster.AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=0.6)
-    assert groups_at(merges, 0.4) == theirs.fit(vectors).n_clusters_
+    assert groups_at(merges, len(vectors), 0.4) == theirs.fit(vectors).n_clusters_
 
 
 def test_points_that_stand_for_several_windows_are_merged_as_these_windows() -> None:
     vectors = windows_of(6, 6, 6)
     pairs = in_order(np.repeat(np.arange(9), 2))
-    whole = agglomerate(vectors, np.ones(18))
-    joined = agglomerate(grouped(vectors, pairs), np.full(9, 2.0))
+    whole, joined = agglomerate(Points.of(vectors)), agglomerate(Points.of(vectors).merged(pairs))
     assert [each.similarity for each in joined[-2:]] == pytest.approx([each.similarity for each in whole[-2:]])
-    sums, counts = condense(vectors, np.ones(18))
-    assert (len(sums), counts.sum()) == (9, 18)
-    assert np.allclose(sums.sum(axis=0), vectors.sum(axis=0))
 
 
 def test_groups_are_merged_by_their_means_down_to_a_cosine() -> None:
-    sums = np.array([[2.0, 0, 0], [0, 3, 0], [0.6, 0.8, 0], [0, 0, 1]])
-    counts = np.array([2.0, 3, 1, 1])
-    found, many = merge_means(sums, counts, cosine=0.7, least=1, most=4)
-    assert (found.tolist(), many.tolist()) == ([[2, 0, 0], [0.6, 3.8, 0], [0, 0, 1]], [2, 4, 1])
-    assert len(merge_means(sums, counts, cosine=0.7, least=4, most=4)[0]) == 4
-    assert len(merge_means(sums, counts, cosine=0.7, least=1, most=2)[0]) == 2
+    points = Points(np.array([[2.0, 0, 0], [0, 3, 0], [0.6, 0.8, 0], [0, 0, 1]]), np.array([2.0, 3, 1, 1]))
+    found = merge_means(points, cosine=0.7, least=1, most=4)
+    assert (found.sums.tolist(), found.counts.tolist()) == ([[2, 0, 0], [0.6, 3.8, 0], [0, 0, 1]], [2, 4, 1])
+    assert len(merge_means(points, cosine=0.7, least=4, most=4)) == 4
+    assert len(merge_means(points, cosine=0.7, least=1, most=2)) == 2
+    apart = Points(points.sums, points.counts, np.array([[2, 1]]))
+    found = merge_means(apart, cosine=0.5, least=1, most=4)
+    assert found.sums.tolist() == [[2.6, 0.8, 0], [0, 3, 0], [0, 0, 1]]  # the next best
+    assert found.apart.tolist() == [[0, 1]]
+    assert len(merge_means(apart, cosine=0.5, least=1, most=1)) == 1  # so many are wanted in any case
+
+
+@pytest.mark.slow  # imports scipy
+@pytest.mark.parametrize("seed", range(4))
+def test_points_that_must_stay_apart_do_and_the_rest_is_average_linkage(seed: int) -> None:
+    hierarchy = pytest.importorskip("scipy.cluster.hierarchy")
+    distance = pytest.importorskip("scipy.spatial.distance")
+    vectors = windows_of(5, 6, 4, noise=0.6, seed=seed)
+    pairs = np.random.default_rng(seed).integers(0, len(vectors), (8, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    merges = agglomerate(Points.of(vectors, pairs))
+    for groups in range(1, len(vectors)):
+        labels = cut(merges, len(vectors), groups)
+        assert (labels[pairs[:, 0]] != labels[pairs[:, 1]]).all()
+    # Distances of 1000 between them say the same as long as others are merged.
+    away = distance.squareform(distance.pdist(vectors, "cosine"))
+    away[pairs[:, 0], pairs[:, 1]] = away[pairs[:, 1], pairs[:, 0]] = 1000.0
+    linkage = hierarchy.linkage(distance.squareform(away), "average")
+    apart = linkage[linkage[:, 2] < 10, 2]
+    assert [1 - each.similarity for each in merges] == pytest.approx(apart.tolist())
+
+
+def test_nobody_is_merged_where_all_must_stay_apart() -> None:
+    pairs = np.array([[0, 1], [1, 2], [0, 2]])
+    assert agglomerate(Points.of(windows_of(3), pairs)) == []
+
+
+@pytest.mark.parametrize("method", ["agglomerative", "spectral"])
+def test_voices_that_are_alike_are_two_speakers_where_they_talk_at_once(method: str) -> None:
+    vectors = windows_of(24, noise=0.05)
+    pairs = np.array([[one, other] for one in range(0, 24, 2) for other in range(1, 24, 2) if one // 2 == other // 2])
+    options = SpeakerOptions(method=method, num_speakers=2 if method == "spectral" else None)
+    assert len(centres_of(vectors, options)) == (2 if method == "spectral" else 1)
+    assert len(centres_of(vectors, options, pairs)) >= 2
+    assert len(centres_of(vectors, SpeakerOptions(method=method, max_speakers=1), pairs)) == 1
 
 
 @pytest.mark.slow  # imports scikit-learn
@@ -108,16 +134,23 @@ def test_the_number_of_speakers_is_found_given_or_bounded(method: str) -> None:
 def test_more_windows_than_a_matrix_holds_are_merged_first(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    def counted(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> object:
-        sizes.append(len(sums))
-        return agglomerate(sums, counts)
+    def counted(points: Points) -> object:
+        sizes.append(len(points))
+        return agglomerate(points)
 
     monkeypatch.setattr(voices, "MAX_POINTS", {"agglomerative": 40, "spectral": 40})
-    monkeypatch.setattr("tritone.diarization.clustering.agglomerate", counted)
     monkeypatch.setattr(voices, "agglomerate", counted)
     vectors = windows_of(70, 90, 60)
     assert label(vectors, method=method) == [0] * 70 + [1] * 90 + [2] * 60
     assert max(sizes) == 40
+
+
+def test_who_must_stay_apart_is_known_of_windows_that_were_merged_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voices, "MAX_POINTS", {"agglomerative": 40, "spectral": 40})
+    vectors = windows_of(200, noise=0.05)
+    pairs = np.stack([np.arange(0, 200, 2), np.arange(1, 200, 2)], axis=1)
+    assert len(centres_of(vectors, SpeakerOptions())) == 1
+    assert len(centres_of(vectors, SpeakerOptions(), pairs)) >= 2
 
 
 def test_a_single_odd_window_is_no_speaker() -> None:
@@ -138,8 +171,8 @@ def test_short_windows_and_those_without_an_embedding_make_no_speaker() -> None:
 
 def test_cosines_of_points_are_means_over_their_windows() -> None:
     vectors = windows_of(2, 2)
-    sums, counts = grouped(vectors, np.array([0, 0, 1, 1])), np.array([2.0, 2.0])
-    assert mean_cosines(sums, counts)[0, 1] == pytest.approx((vectors[:2] @ vectors[2:].T).mean())
+    points = Points.of(vectors).merged(np.array([0, 0, 1, 1]))
+    assert points.cosines()[0, 1] == pytest.approx((vectors[:2] @ vectors[2:].T).mean())
 
 
 @pytest.mark.parametrize(

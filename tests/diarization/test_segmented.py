@@ -11,7 +11,16 @@ from toy_speaker import SAMPLE_RATE, toy_embedding, toy_voice
 from tritone.activity import SpeechSegment
 from tritone.diarization import Diarizer, SpeakerOptions, turns_of_activity
 from tritone.diarization.activity import TurnRules
-from tritone.diarization.segmented import NOBODY, SlidingWindows, assign, local_speakers, speaker_frames
+from tritone.diarization.segmented import (
+    NOBODY,
+    LocalSpeaker,
+    SlidingWindows,
+    assign,
+    label_local,
+    local_speakers,
+    speaker_frames,
+    talk_at_once,
+)
 from tritone.errors import InputError
 from tritone.formats.rttm import Turn
 
@@ -119,8 +128,8 @@ def test_a_voice_is_what_a_speaker_says_alone_if_that_is_long_enough() -> None:
     activity[100:400, 0] = activity[300:500, 1] = True
     activity[310:330, 2] = True
     found = list(local_speakers(audio, activity, Oracle(), SAMPLE_RATE))
-    assert [(each.column, each.whole, len(each.samples)) for each in found] == [
-        *((0, True, 200 * 270), (1, True, 100 * 270), (2, False, 20 * 270))
+    assert [(each.column, each.alone, each.whole, len(each.samples)) for each in found] == [
+        *((0, True, True, 200 * 270), (1, True, True, 100 * 270), (2, False, False, 20 * 270))
     ]
     assert found[0].samples[[0, -1]].tolist() == [360 + 100 * 270, 360 + 300 * 270 - 1]
 
@@ -147,3 +156,44 @@ def test_local_speakers_of_a_window_are_different_people_as_upstream_has_them() 
     assert everybody.sum() >= 4
     np.testing.assert_array_equal(assign(list(similarities()), 4)[everybody], clusters[everybody])
     assert assign([np.array([[0.9], [0.8], [np.nan]])], 1).tolist() == [[0, NOBODY, NOBODY]]
+
+
+def local(*kinds: str) -> list[LocalSpeaker]:
+    return [LocalSpeaker(0, np.zeros(0, np.float32), kind != "never alone", kind == "long") for kind in kinds]
+
+
+def labels_of(
+    vectors: list[npt.NDArray[np.float32]], kinds: list[str], pairs: object = (), **options: int
+) -> list[int]:
+    """The labels of voices, each in a window of its own."""
+    places = [(window, 0) for window in range(len(vectors))]
+    apart = np.array(pairs, np.int64).reshape(-1, 2)
+    chosen = SpeakerOptions(**options)  # type: ignore[arg-type]
+    found, _ = label_local(np.stack(vectors), local(*kinds), places, (len(vectors), 1), chosen, apart)
+    return found[:, 0].tolist()
+
+
+def test_who_is_alone_for_moments_only_is_a_speaker_if_that_is_so_in_several_windows() -> None:
+    anna, ben, carl = np.eye(3, dtype=np.float32)
+    voices = [anna, anna, ben, ben, carl, carl, carl, (anna + 0.2 * carl)]
+    kinds = ["long"] * 4 + ["short"] * 4
+    assert labels_of(voices, kinds) == [0, 0, 1, 1, 2, 2, 2, 0]
+    assert labels_of(voices, [*kinds[:6], "never alone", "short"])[4:7] != [2, 2, 2]
+    assert labels_of(voices, kinds, max_speakers=2)[:4] == [0, 0, 1, 1]
+    assert len(set(labels_of(voices, kinds, num_speakers=3))) == 3
+
+
+def test_local_speakers_who_talk_at_once_are_two_however_alike_their_voices() -> None:
+    anna = np.array([1, 0, 0.1], np.float32)
+    voices = [anna, anna, anna, anna]
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    activity = np.zeros((2, 100, 2), bool)
+    activity[:, :60, 0] = activity[0, 40:, 1] = activity[1, 58:, 1] = True
+    assert talk_at_once(list(activity), places, 10).tolist() == [[0, 1]]  # two frames are a boundary
+    assert talk_at_once(list(activity), places, 2).tolist() == [[0, 1], [2, 3]]
+    found, count = label_local(np.stack(voices), local(*["long"] * 4), places, (2, 2), SpeakerOptions())
+    assert count == 1
+    pairs = np.array([[0, 1], [2, 3]])
+    found, count = label_local(np.stack(voices), local(*["long"] * 4), places, (2, 2), SpeakerOptions(), pairs)
+    assert (found[:, 0] != found[:, 1]).all()
+    assert count == 2

@@ -10,9 +10,11 @@ import torch
 import yaml
 
 from families.funasr import upstream
-from tritone.families.funasr.config import PARAFORMERS, ModelConfig, parse_config
+from tritone.families.export.settings import Section
+from tritone.families.funasr.config import PARAFORMERS, ModelConfig, encoder_of, parse_config
 from tritone.families.funasr.model import SenseVoice
 from tritone.families.funasr.paraformer import Paraformer
+from tritone.families.funasr.punctuation import CtTransformer
 
 MARKS = [
     *("<|zh|>", "<|en|>", "<|yue|>", "<|ja|>", "<|ko|>", "<|nospeech|>", "<|HAPPY|>", "<|SAD|>", "<|NEUTRAL|>"),
@@ -100,6 +102,18 @@ def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, A
     }
 
 
+def stream_content(factor: float = upstream.PREDICTOR["smooth_factor"], **changes: Any) -> dict[str, Any]:
+    """The content of config.yaml of a Paraformer for streams; `factor`: of its predictor."""
+    content = paraformer_content("ParaformerStreaming") | {
+        "encoder": "SANMEncoderChunkOpt",
+        "encoder_conf": upstream.STREAM_ENCODER,
+        "decoder_conf": upstream.STREAM_DECODER,
+        "predictor_conf": upstream.PREDICTOR | {"smooth_factor": factor},
+        "frontend": "WavFrontendOnline",
+    }
+    return content | {name: content[name] | value for name, value in changes.items()}
+
+
 def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
     """The tensors of model.pt, those of training too: upstream made its results with all of them."""
     shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
@@ -115,4 +129,37 @@ def write_paraformer(folder: Path, content: dict[str, Any] | None = None, **more
     (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
     (folder / "tokens.json").write_text(json.dumps(PARAFORMER_TOKENS, ensure_ascii=False), encoding="utf-8")
     torch.save(paraformer_state(parse_config(content)) | more, folder / "model.pt")
+    return folder
+
+
+def punctuation_content(**changes: Any) -> dict[str, Any]:
+    """The content of config.yaml of a CT-Transformer, with changes of its parts."""
+    content: dict[str, Any] = {
+        "model": "CTTransformer",
+        "model_conf": upstream.PUNCTUATION,
+        "encoder": "SANMEncoder",
+        "encoder_conf": upstream.PUNCTUATION_ENCODER,
+        "tokenizer": "CharTokenizer",
+        "tokenizer_conf": {"unk_symbol": "<unk>"},
+    }
+    return content | {
+        name: content[name] | value if isinstance(value, dict) else value for name, value in changes.items()
+    }
+
+
+def write_punctuation(folder: Path, number: int = 0, content: dict[str, Any] | None = None) -> Path:
+    """Write config.yaml, model.pt, tokens.json, and jieba's dictionary of the third, of upstream's networks."""
+    words = upstream.LONG_WORDS if number == 2 else upstream.WORDS
+    encoder = encoder_of(Section("encoder_conf", upstream.PUNCTUATION_ENCODER), 24, 1e-12, "pe")
+    network = CtTransformer(encoder, len(words), len(upstream.MARKS))
+    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    state = {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
+    state["decoder.bias"] = torch.tensor(upstream.BIASES[number % 2])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(content or punctuation_content()), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(words, ensure_ascii=False), encoding="utf-8")
+    if number == 2:
+        lines = [f"{word} 1000\n" for word in words if len(word) > 1]
+        (folder / "jieba_usr_dict").write_text("".join(lines), encoding="utf-8")
+    torch.save(state, folder / "model.pt")
     return folder

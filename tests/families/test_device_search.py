@@ -16,6 +16,7 @@ from toy_lstm import write_toy_lstm
 from tritone.bundle.bundle import Bundle
 from tritone.families.export.report import ExportReport
 from tritone.families.icefall.model import IcefallConfig
+from tritone.paths import CACHE
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
@@ -203,3 +204,36 @@ def played(bundle: Bundle, placement: Placement, ways: list[SearchOptions]) -> l
         final = start + 10000 >= len(audio)
         found += pipeline.advance([Step(slot, audio[start : start + 10000], final) for slot in slots])
     return found
+
+
+@pytest.mark.gpu
+def test_predictors_with_a_state_are_compiled_and_find_the_same(
+    stateful: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    waveforms, options = jobs([SearchOptions()])
+    expected = open_offline(stateful, placement=Placement(threads=1)).recognize(waveforms, options)
+    pipeline = open_offline(stateful, placement=DEVICE)
+    before = pipeline.recognize(waveforms, options)
+    pipeline.searching.compile_steps(len(waveforms), lambda call: None)
+    for found in (before, pipeline.recognize(waveforms, options), pipeline.recognize(waveforms, options)):
+        for one, other in zip(found, expected, strict=True):
+            alike(one, other)
+
+
+def test_steps_of_predictors_with_a_state_are_compiled_for_all_rows_and_frames_at_once(
+    stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        TorchGraph, "compile_shapes", lambda graph, shapes, outputs, *, done: asked.append((*shapes, tuple(outputs)))
+    )
+    pipeline = open_offline(stateful, placement=DEVICE)
+    waveforms, options = jobs([SearchOptions()])
+    before = [each.text for each in pipeline.recognize(waveforms, options)]
+    pipeline.searching.compile([Bucket(1, 16000), Bucket(5, 9000)], lambda samples: {}, lambda call: None)
+    (predictor, stepped), (joiner, joined) = asked
+    assert {name: shape[0] for name, shape in predictor.items()} == {"context": 8, "hidden": 8, "cell": 8}
+    assert {name: shape[0] for name, shape in joiner.items()} == {"encoder_out": 64, "predictor_out": 64}
+    assert (stepped, joined) == (("predictor_out", "next_hidden", "next_cell"), ("logits",))
+    assert [each.text for each in pipeline.recognize(waveforms, options)] == before

@@ -1,7 +1,8 @@
 """One Triton of toy models and one gateway in a thread, for all protocols.
 
 Models: `toy` transcribes recordings and `live` streams, whose segments end after 0.4 s of silence; what they write can
-be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams. `voices` embeds.
+be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams. `voices` embeds. `turns`
+says how sure it is that a turn has ended: by the seconds of sound in its window.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import pytest
 
 from serving import quiet_options
 from toy_speaker import write_toy_speaker
+from toy_turn import write_toy_turn
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import ModelOptions, build_repository
@@ -35,6 +37,7 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
     write_models(repository, "talk")
     build_repository([write_toy_speaker(repository.parent / "speaker")], repository, names=["voices"])
+    build_repository([write_toy_turn(repository.parent / "turn")], repository, names=["turns"])
     with TritonServer(repository, quiet_options(extra=COMPLETE)) as running:
         yield running
 
@@ -45,6 +48,16 @@ def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
     limits = GatewayLimits(second_pass_s=60)  # which no slow machine needs
     url = f"http://{triton.http_address}"
     with GatewayServer(GatewayOptions(triton=url, port=0, limits=limits)).background() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def turning(triton: TritonServer) -> Iterator[GatewayServer]:
+    """A gateway whose turns the toy classifier ends."""
+    options = GatewayOptions(
+        triton=f"http://{triton.http_address}", port=0, ports={"riva": 0, "wyoming": 0}, turn_model="turns"
+    )
+    with GatewayServer(options).background() as running:
         yield running
 
 

@@ -1,6 +1,7 @@
 """Words of recordings and of live streams get speakers, through a real Triton of toy models."""
 
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from websockets.sync.client import connect
 
 from toy import CONTEXT, FRAME, SAMPLE_RATE
 from tritone.gateway.callers import Caller
@@ -44,18 +46,67 @@ def test_words_of_a_recording_get_speakers(gateway: Any, run: Any) -> None:
         run(speech.transcribe(file.getvalue(), unknown, CALLER))
 
 
-def test_segments_of_a_stream_keep_the_speakers_that_they_got(gateway: Any, run: Any) -> None:
+def test_words_of_a_stream_get_speakers_as_they_come_and_keep_them(gateway: Any, run: Any) -> None:
     audio = np.concatenate([part for word in (LOW, HIGH, LOW) for part in (said(word), said(word[-1:] * 3))])
 
-    async def finals(ask: Ask) -> list[Any]:
+    async def texts(ask: Ask) -> list[Any]:
         events = []
         async with await gateway.gateway.speech.open(ask, SAMPLE_RATE, CALLER) as live:
             for begin in range(0, len(audio), 4000):
                 events += await live.accept(audio[begin : begin + 4000])
             events += await live.finish()
-        return [each.transcript for each in events if each.kind == "final" and each.transcript.words]
+        return [each for each in events if each.transcript is not None and each.transcript.words]
 
     ask = Ask(model="live", speakers=SpeakerOptions())
-    assert [each.words[0].speaker for each in run(finals(ask))] == ["speaker1", "speaker2", "speaker1"]
+    found = run(texts(ask))
+    finals = [each.transcript.words[0].speaker for each in found if each.kind == "final"]
+    assert finals == ["speaker1", "speaker2", "speaker1"]
+    # They are known before the segment ends: in the last text that still grows all words have them.
+    growing = {each.segment: each.transcript.words for each in found if each.kind == "partial"}
+    assert [{word.speaker for word in growing[segment]} for segment in sorted(growing)] == [{each} for each in finals]
     with pytest.raises(GatewayRefusal, match="nobody"):
-        run(finals(replace(ask, speakers=SpeakerOptions(model="nobody"))))
+        run(texts(replace(ask, speakers=SpeakerOptions(model="nobody"))))
+
+
+def conversation() -> bytes:
+    """Two words of two voices with a pause between them, as 16-bit samples."""
+    audio = np.concatenate([part for word in (LOW, HIGH) for part in (said(word), said(word[-1:] * 3))])
+    return bytes((audio * 32767).astype("<i2").tobytes())
+
+
+def messages(gateway: Any, path: str, start: dict[str, Any] | None, end: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a WebSocket answers to the conversation."""
+    data = conversation()
+    with connect(f"ws://127.0.0.1:{gateway.port}{path}") as socket:
+        if start is not None:
+            socket.send(json.dumps(start))
+        for begin in range(0, len(data), 6400):
+            socket.send(data[begin : begin + 6400])
+        socket.send(json.dumps(end))
+        return [json.loads(each) for each in socket]
+
+
+def labels_of(words: Sequence[dict[str, Any]]) -> list[Any]:
+    """The speakers in their order; of the first letter too little was said to know one."""
+    return list(dict.fromkeys(word["speaker"] for word in words if "speaker" in word))
+
+
+def test_texts_that_grow_say_who_speaks_on_our_websocket(gateway: Any) -> None:
+    start = {"type": "start", "model": "live", "words": True, "speakers": True}
+    found = messages(gateway, "/v1/stream", start, {"type": "end"})
+    for kind in ("partial", "final"):
+        words = [word for each in found if each["type"] == kind for word in each["words"]]
+        assert labels_of(words) == ["speaker1", "speaker2"], kind
+
+
+def test_interim_results_say_who_speaks_as_deepgram_does(gateway: Any) -> None:
+    path = f"/v1/listen?model=live&encoding=linear16&sample_rate={SAMPLE_RATE}&diarize=true&interim_results=true"
+    found = [each for each in messages(gateway, path, None, {"type": "CloseStream"}) if each["type"] == "Results"]
+    for is_final in (False, True):
+        words = [
+            word
+            for each in found
+            if each["is_final"] == is_final
+            for word in each["channel"]["alternatives"][0]["words"]
+        ]
+        assert labels_of(words) == [0, 1], is_final

@@ -339,6 +339,28 @@ def test_texts_are_never_markup(page: Any):
     assert page.locator("#segments img, #segments b").count() == 0
 
 
+def test_a_text_that_grows_says_who_speaks(page: Any):
+    words = [{"text": text, "speaker": who} for text, who in (("one", "anna"), ("two", "anna"), ("<b>", "ben"))]
+    shown = page.evaluate(
+        """async (words) => {
+            const { TranscriptView } = await import("./page/transcript.js");
+            const made = ["ol", "p", "p", "p"].map((name) => document.createElement(name));
+            const [list, partial, nothing, announcer] = made;
+            const view = new TranscriptView({ list, partial, nothing, announcer, onPlay: () => {} });
+            const inks = [];
+            for (const settled of [0, 5]) {
+                view.partial("one two <b>", settled, words);
+                const spans = [...partial.querySelectorAll("span")].map((each) => each.textContent);
+                inks.push([partial.textContent, ...spans]);
+            }
+            return inks;
+        }""",
+        words,
+    )
+    line = "anna one two ben <b>"
+    assert shown == [[line, "anna", "ben"], [line, "anna", "one t", "ben"]]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(page: Any, scheme: str):
     package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")

@@ -504,6 +504,9 @@ def test_words_have_speakers_by_number_in_recordings_and_streams(client: Any) ->
     audio = pcm(np.concatenate([said("hello"), said("one"), toy_waveform("neo", 8)]))
     (result,) = client.offline_recognize(audio, config).results
     assert {word.speaker_tag for word in result.alternatives[0].words} == {1}
-    spoken = [each for each in streamed(client, config, audio) if each.is_final]
+    results = streamed(client, config, audio)
+    spoken = [each for each in results if each.is_final]
     assert {word.speaker_tag for each in spoken for word in each.alternatives[0].words} <= {0, 1}
+    growing = [each for each in results if not each.is_final]
+    assert {word.speaker_tag for each in growing for word in each.alternatives[0].words} == {0, 1}  # at first unknown
     assert all(each.alternatives[0].words for each in spoken if each.alternatives[0].transcript)

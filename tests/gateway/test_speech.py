@@ -21,6 +21,7 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, Speech, VadOptions
 from tritone.texts import TextOptions
+from tritone.transcript import Transcript
 
 CALLER = Caller(protocol="test")
 TOLD = ModelInfo(name="told", kind="streaming", languages=("auto", "en-US", "en-GB", "de-DE"))
@@ -299,3 +300,18 @@ def test_the_streams_of_a_whisper_model_stand_for_it_where_they_are_served(serve
 
     speech = Speech(Served(), GatewayOptions(), None)  # type: ignore[arg-type]
     assert asyncio.run(speech.live_model(next(iter(served)))).name == chosen
+
+
+def test_a_punctuation_model_writes_final_texts_of_who_asks_for_marks() -> None:
+    asked = Ask(texts=TextOptions(numbers=True, punctuate=True))
+    spoken, audio = Transcript("it costs five dollars and twenty cents"), (PAUSE, SAMPLE_RATE, 0.0)
+
+    def marked(found: Transcript) -> Transcript:
+        return replace(found, text=f"<{found.text}>")
+
+    speech = Speech(None, GatewayOptions(punctuation=marked), None)  # type: ignore[arg-type]
+    assert asyncio.run(speech.finished(spoken, asked, audio, None)).text == "<it costs $5.20>"
+    assert speech.so_far(replace(spoken, is_final=False), asked.texts).text == "it costs $5.20"
+    assert asyncio.run(speech.finished(spoken, Ask(), audio, None)) == spoken
+    rules = Speech(None, GatewayOptions(), None)  # type: ignore[arg-type]
+    assert asyncio.run(rules.finished(spoken, asked, audio, None)).text == "It costs $5.20."

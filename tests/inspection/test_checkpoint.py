@@ -120,3 +120,10 @@ def test_names_say_what_is_pickled():
         *(True, True, True),
         *(False, False),
     ]
+
+
+@pytest.mark.parametrize(("name", "family"), [("silero_vad", "silero"), ("smart-turn-v3.2-cpu", "smart-turn")])
+def test_graphs_with_a_network_of_their_own_are_known_by_name(tmp_path: Path, name: str, family: str) -> None:
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(b"")
+    assert recognise(path).command("out") == f"tritone export {family} {path} --output out"

@@ -1,6 +1,8 @@
 """`tritone top` and the files of deploy/monitoring: what they show of a real server is what was sent to it."""
 
+import asyncio
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -9,22 +11,32 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from typer.testing import CliRunner
 
+from elsewhere import Elsewhere, wav
 from serving import Ask, RawClient
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.cli.main import app
 from tritone.client.endpoint import Endpoint
+from tritone.gateway import GatewayOptions
+from tritone.gateway.ask import Ask as SpeechAsk
+from tritone.gateway.callers import Caller
+from tritone.gateway.server import GatewayServer
+from tritone.gateway.upstreams.options import UpstreamOptions
 from tritone.loadtest.findings.statistics import Look
 from tritone.monitor import Activity, ModelActivity, Monitor, Snapshot, activity
+from tritone.proxy import Proxy, ProxyOptions
 from tritone.server import TritonServer, free_ports
 
 DOCS = Path(__file__).parents[2] / "docs"
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
+DASHBOARD = MONITORING / "grafana" / "tritone.json"
 WORD = toy_waveform("good day")
 WAIT_S = 90.0
 needs_prometheus = pytest.mark.skipif(
@@ -90,6 +102,22 @@ def test_a_model_that_never_heard_audio_has_no_rate_of_it() -> None:
     assert (found.requests_per_s, found.audio_rate) == (5.0, None)
 
 
+def test_percentiles_through_the_proxy_are_of_what_passed_between_the_looks() -> None:
+    bounds = (0.01, 0.02, 0.05, math.inf)
+    counts = [dict(zip(bounds, each, strict=True)) for each in ((90.0, 95, 100, 100), (90.0, 145, 200, 200))]
+    earlier, later, restarted = (
+        Snapshot(time_s=second, looks={"toy": Look()}, gauges={}, through={"toy": each})
+        for second, each in enumerate([*counts, counts[0]])
+    )
+    (found,) = activity(earlier, later).models
+    assert found.proxy_p50_ms == pytest.approx(20)  # 50 from 10 to 20 ms, 50 from 20 to 50 ms
+    assert found.proxy_p95_ms == pytest.approx(47)
+    assert activity(later, restarted).models[0].proxy_p50_ms == pytest.approx(10 * 50 / 90)
+    assert activity(later, later).models[0].proxy_p99_ms is None
+    beyond = Snapshot(time_s=9, looks={"toy": Look()}, gauges={}, through={"toy": {0.01: 0.0, math.inf: 3.0}})
+    assert activity(Snapshot(time_s=8, looks={}, gauges={}), beyond).models[0].proxy_p50_ms == pytest.approx(10)
+
+
 def test_the_command_prints_tables_and_lines_of_json(server: TritonServer) -> None:
     common = ["top", "--url", server.grpc_address, "--interval", "0.1", "--count", "2"]
     result = CliRunner().invoke(app, [*common, "--metrics-url", metrics_url(server)])
@@ -131,10 +159,37 @@ def test_every_alert_has_a_unit_test_a_section_of_the_handbook_and_says_what_to_
 
 
 @pytest.fixture
-def prometheus(server: TritonServer, tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that scrapes the server five times a second."""
+def proxy(server: TritonServer) -> Iterator[Proxy]:
+    """One in front of the server, whose metrics page has the server's, too."""
+    http, grpc, metrics = free_ports(3)
+    ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+    behind = {"upstream_http": server.http_address, "upstream_grpc": server.grpc_address}
+    behind["upstream_metrics"] = server.options.address("metrics")
+    with Proxy(ProxyOptions(host="127.0.0.1", key=server.options.key, **ports, **behind)) as running:
+        yield running
+
+
+@pytest.fixture
+def gateway(proxy: Proxy) -> Iterator[GatewayServer]:
+    """One in front of the proxy, with a server of others that answers and one that is not there."""
+    with Elsewhere() as there:
+        upstreams = (
+            UpstreamOptions(name="there", url=there.url),
+            UpstreamOptions(name="away", url="http://127.0.0.1:1/v1", failures=1, retries=0, rest_s=0.5),
+        )
+        options = GatewayOptions(
+            triton=f"http://127.0.0.1:{proxy.options.http_port}", port=0, upstreams=upstreams, access_log=False
+        )
+        with GatewayServer(options).background() as running:
+            yield running
+
+
+@pytest.fixture
+def prometheus(proxy: Proxy, gateway: GatewayServer, tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus that scrapes the server and the gateway five times a second."""
     config = (MONITORING / "prometheus.yml").read_text(encoding="utf-8")
-    config = config.replace("localhost:8002", server.options.address("metrics")).replace("15s", "200ms")
+    config = config.replace("localhost:8002", f"127.0.0.1:{proxy.options.metrics_port}").replace("15s", "200ms")
+    config = config.replace("localhost:9000", f"127.0.0.1:{gateway.port}")
     (tmp_path / "prometheus.yml").write_text(config, encoding="utf-8")
     shutil.copy(MONITORING / "alerts.yml", tmp_path)
     (port,) = free_ports(1)
@@ -154,27 +209,40 @@ def prometheus(server: TritonServer, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow
 @needs_prometheus
 def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dashboard(
-    server: TritonServer, prometheus: str
+    proxy: Proxy, gateway: GatewayServer, prometheus: str
 ) -> None:
-    dashboard = json.loads((MONITORING / "grafana" / "tritone.json").read_text(encoding="utf-8"))
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     queries = {
         f"{panel['title']}: {target['legendFormat']}": target["expr"]
         for panel in dashboard["panels"]
         for target in panel.get("targets", [])
     }
-    assert len(queries) >= 25
-    # These have nothing to show without a GPU, a proxy, a gateway or a failure.
-    empty = re.compile("nv_gpu|tritone_proxy|tritone_gateway|request_failure")
+    assert len(queries) >= 40
+    # These have nothing to show without a GPU or a failure.
+    empty = re.compile("nv_gpu|request_failure")
     wanted = {name for name, query in queries.items() if not empty.search(query)}
     done = threading.Event()
 
+    async def spoken() -> None:
+        async with await gateway.gateway.speech.open(SpeechAsk(model="segments"), SAMPLE_RATE, Caller()) as live:
+            await live.accept(WORD)
+            await live.finish()
+
     def load() -> None:
-        client = RawClient(server.grpc_address)
+        client = RawClient(f"127.0.0.1:{proxy.options.grpc_port}")
+        assert gateway.loop is not None
         for number in range(1, 10_000):
             client.ask(Ask(model="toy", wav=WORD))
-            client.ask(Ask(model="live", wav=WORD, stream=number, start=True, end=True))
+            client.ask(Ask(model="segments", wav=WORD, stream=number, start=True, end=True))
+            for model in ("toy", "there", "away"):
+                with suppress(openai.APIStatusError):
+                    applications.audio.transcriptions.create(file=wav(WORD), model=model)
+            asyncio.run_coroutine_threadsafe(spoken(), gateway.loop).result(WAIT_S)
             if done.wait(0.02):
                 return
+
+    url = f"http://127.0.0.1:{gateway.port}/v1"
+    applications = openai.OpenAI(base_url=url, api_key="any", timeout=WAIT_S, max_retries=0)
 
     thread = threading.Thread(target=load)
     thread.start()
@@ -187,11 +255,24 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
             time.sleep(0.2)
         rates = {labels["model"]: rate for labels, rate in ask(prometheus, queries["Requests answered: {{model}}"])}
         assert rates["toy"] > 0
-        # Other tests leave streams open on this server, and the machine is what it is.
-        assert ask(prometheus, 'ALERTS{alertname!~"TritoneMemoryNearLimit|TritoneStreamsNearLimit"}') == []
+        # Other tests leave streams open on this server, the machine is what it is, and one upstream is away.
+        names = "TritoneMemoryNearLimit|TritoneStreamsNearLimit|TritoneUpstreamDown"
+        assert ask(prometheus, f'ALERTS{{alertname!~"{names}"}}') == []
+        for name in ("instance", "model"):  # the variables by which panels are narrowed
+            (variable,) = (each for each in dashboard["templating"]["list"] if each["name"] == name)
+            series, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
+            found = {labels[label] for labels, _ in ask(prometheus, series)}
+            assert (
+                found
+                >= {
+                    "instance": {f"127.0.0.1:{proxy.options.metrics_port}", f"127.0.0.1:{gateway.port}"},
+                    "model": {"toy", "segments", "there"},
+                }[name]
+            )
     finally:
         done.set()
         thread.join()
+        applications.close()
 
 
 def ask(prometheus: str, query: str) -> list[tuple[dict[str, str], float]]:

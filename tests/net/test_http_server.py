@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect as open_socket
 
 from tritone.net.http_server import MAX_HEAD_BYTES, MAX_HEADERS, HttpServer, Response, when_lost
 from tritone.net.limits import LeastRate
 from tritone.net.loop_thread import LoopThread
 from tritone.net.refusal import RefusedError
 from tritone.net.upload import Upload
+from tritone.net.websockets import ClientProtocol
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -205,6 +207,26 @@ def test_a_half_made_handshake_ends(echo: Echo, monkeypatch: pytest.MonkeyPatch,
         with connected(listening.getsockname()[1]) as one:
             one.sendall(b"\x16\x03\x01")
             assert is_closed(one)
+        thread.close(lambda: server.stop(0.1))
+
+
+def test_a_websocket_lives_longer_than_a_head_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server, thread = HttpServer(answers, idle_s=60.0, ws=ClientProtocol), LoopThread("http-server")
+        thread.submit(lambda: server.start(sock=listening)).result(20)
+        port = listening.getsockname()[1]
+        with open_socket(f"ws://127.0.0.1:{port}/") as one, connected(port) as later:
+            later.sendall(b"GET")
+            assert is_closed(later)
+            one.send("still here")
+            assert one.recv(20) == "still here"
         thread.close(lambda: server.stop(0.1))
 
 

@@ -9,6 +9,7 @@ import pytest
 import tritonclient.http as triton
 
 from proxied import KEY, Start, body, get, infer, post
+from tritone.net.prometheus import quantile, samples
 from tritone.proxy import Limits, Proxy
 from tritone.server import TritonServer, free_ports
 
@@ -263,3 +264,18 @@ def test_metrics_count_what_was_refused(start: Start, upstream: TritonServer) ->
     assert 'tritone_proxy_requests_total{outcome="locked",protocol="http"} 1.0' in told
     assert "nv_inference_request_success" in told
     assert get(port, "/")[0] == 404
+
+
+def test_metrics_have_the_times_of_requests_and_chunks_by_model(start: Start) -> None:
+    (port,) = free_ports(1)
+    proxy = start(metrics_port=port)
+    for model, parameters in (("count", {}), ("running", {"sequence_id": 5, "sequence_start": True})):
+        infer(proxy.options.http_port, model, body(parameters=parameters))
+    infer(proxy.options.http_port, "nobody", body())
+    told = list(samples(get(port, "/metrics")[1].decode().splitlines()))
+    counts = {
+        (labels["model"], labels["kind"]): n for name, labels, n in told if name.endswith("request_seconds_count")
+    }
+    assert counts == {("count", "request"): 1, ("running", "chunk"): 1}
+    of_count = {float(each["le"]): n for name, each, n in told if name.endswith("_bucket") and each["model"] == "count"}
+    assert 0 < (quantile(of_count, 0.5) or 0) <= 60

@@ -97,6 +97,23 @@ def test_calls_of_a_compiled_size_use_it_and_all_others_run_as_they_are(toy_bund
     assert sizes == [offered, offered, [], []]  # calls are padded to those of their outputs alone
 
 
+def test_compiled_code_is_given_memory_without_gaps(toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Tensor] = []
+
+    class Keeping(Loader):
+        def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+            given.extend(inputs)
+            return super().run(inputs)
+
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", Keeping)
+    path = toy_bundle_of_both / "encoder.pt2"
+    keep(store_of(path), "77")
+    lines = torch.zeros(1, 9000).expand(3, 9000), torch.full((3, 2), 9000)[:, 0]
+    TorchGraph(path, threads=1).function(OUTPUTS)(*lines)
+    assert len(given) > 2
+    assert all(each.is_contiguous() for each in given)
+
+
 @pytest.mark.usefixtures("loader")
 def test_a_single_row_uses_code_of_its_own(toy_bundle_of_both: Path) -> None:
     path = toy_bundle_of_both / "encoder.pt2"

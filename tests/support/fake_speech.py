@@ -134,6 +134,7 @@ class FakeSpeech:
         self.has_beam = True
         self.suffix = ""
         self.foreign = ""
+        self.turns = None
 
     @property
     def open_streams(self) -> int:

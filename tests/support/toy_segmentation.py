@@ -1,4 +1,5 @@
-"""A tiny segmentation network: the first speaker of a window talks where samples are above `LEVEL` on average.
+"""A tiny segmentation network: the first speaker of a window talks where samples are above `LEVEL` on average, and
+with the second where they are above `BOTH`.
 
 write_toy_segmentation(path)   ->  a bundle of kind segmentation, with windows of a second
 """
@@ -14,7 +15,7 @@ from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, Seg
 
 SAMPLE_RATE = 16000
 FRAME, FIELD = 200, 400  # samples
-LEVEL = 0.02
+LEVEL, BOTH = 0.02, 0.9
 
 
 def write_toy_segmentation(path: Path, name: str = "segmentation") -> Path:
@@ -38,8 +39,9 @@ def write_toy_segmentation(path: Path, name: str = "segmentation") -> Path:
 
 def _graph() -> onnx.ModelProto:
     node = helper.make_node
-    weights = np.array([[[-1.0], [1.0], *[[-9.0]] * 5]], np.float32).reshape(1, 7)
-    bias = np.array([LEVEL, -LEVEL, *[-9.0] * 5], np.float32)
+    # Of nobody, the first speaker, and the first two.
+    weights = np.array([[-1, 1, -9, -9, 2, -9, -9]], np.float32)
+    bias = np.array([LEVEL, -LEVEL, -9, -9, -LEVEL - BOTH, -9, -9], np.float32)
     nodes = [
         node("Unsqueeze", ["waveform", "axis1"], ["channel"]),
         node("AveragePool", ["channel"], ["mean"], kernel_shape=[FIELD], strides=[FRAME]),

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend.replies import FAILED
-from tritone.errors import InputError, OperatorError, RetryError, TritoneError
+from tritone.errors import MODEL_FAILED, InputError, OperatorError, RetryError, TritoneError
 from tritone.runtime.graph import Array
 
 
@@ -41,4 +40,4 @@ def _as_ours(name: str, error: Any) -> TritoneError:
     message, code = f"the model {name}: {error.message()}", error.code()
     if code == pb_utils.TritonError.UNAVAILABLE:
         return RetryError(message)
-    return OperatorError(message) if FAILED in message else InputError(message)
+    return OperatorError(message) if MODEL_FAILED in message else InputError(message)

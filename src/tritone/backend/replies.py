@@ -5,11 +5,10 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.errors import InputError, OperatorError, RetryError, TritoneError
+from tritone.errors import MODEL_FAILED, InputError, OperatorError, RetryError, TritoneError
 from tritone.pipelines.isolation import UnexpectedError
 from tritone.runtime.graph import Array
 
-FAILED = "the model failed at this request; the server's log says why. Tell who runs the server."
 MAX_MESSAGE = 1000  # characters, since a message may quote what a client sent
 
 
@@ -38,7 +37,7 @@ def error_reply(error: TritoneError) -> Any:
         if not isinstance(error, StepError):  # which is logged once for all streams of the step
             report = error.report if isinstance(error, UnexpectedError) else ""
             pb_utils.Logger.log_error(_sendable(f"a request failed: {message}\n{report}".rstrip()))
-            message = FAILED
+            message = MODEL_FAILED
     if len(message) > MAX_MESSAGE:
         message = f"{message[:MAX_MESSAGE]} [...]"
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(_sendable(message), code))

@@ -68,8 +68,10 @@ class Settings(ModelParameters):
     be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an ensemble the model is, or
     `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `decoding`: how a Whisper model
     transcribes, its request parameters as JSON. `searches`: the modes of search that requests may choose, with commas
-    between, `languages`: those that they may name, and `abilities`, see `Kind.abilities`, all for clients; empty
-    reports nothing. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    between, `languages` and `speakers`: those that they may name, and `abilities`, see `Kind.abilities`, all for
+    clients; empty reports nothing. `windows`: of a segmentation network, samples of a window, between frames, and that
+    a frame sees, with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a
+    comma between; empty: that.
     """
 
     kind: str = ""
@@ -81,6 +83,8 @@ class Settings(ModelParameters):
     searches: str = ""
     languages: str = ""
     abilities: str = ""
+    windows: str = ""
+    speakers: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -117,7 +121,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", "tensors", "decoding", "compile", "memory_mb", "max_queued_s"}
+        usual |= {"speakers", "min_padded_s", "tensors", "decoding", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
         if self.kind:
             usual = {each.name for each in fields(self)}

@@ -84,6 +84,8 @@ class Bundle:
             names.append(self.manifest.vocabulary.file)
         if self.manifest.tensors is not None:
             names += [each.labels for each in self.manifest.tensors.outputs if each.labels is not None]
+        if (punctuation := self.manifest.punctuation) is not None:
+            names += [name for name in (punctuation.words, punctuation.dictionary) if name is not None]
         names += [name for artifact in self.manifest.artifacts for name in artifact.files]
         return tuple(dict.fromkeys(names))
 

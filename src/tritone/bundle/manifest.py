@@ -2,7 +2,8 @@
 
     manifest.json  <->  Manifest
 
-A bundle of speech has the parts `sample_rate`, `features` and `encoder`; one of any other model has `generic` instead.
+A bundle of speech has the parts `sample_rate`, `features` and `encoder`, a voice that speaks `sample_rate` and
+`synthesis`; one of any other model has `generic` instead.
 
 Units: samples are counts at `sample_rate`; an *encoder frame* is one output step of the network, i.e.
 `features.frame_shift * encoder.subsampling_rate` samples.
@@ -40,6 +41,7 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Bytes = Annotated[float, Field(ge=0, le=2**50)]
+Character = Annotated[str, Field(min_length=1, max_length=1)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
@@ -64,8 +66,9 @@ MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
 SPEECH_PARTS = (
     *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder"),
-    *("segmentation", "diarization"),
+    *("segmentation", "diarization", "synthesis"),
 )
+PAD, BEGIN, END = "_", "^", "$"  # of a voice: between phonemes, before them, behind them
 NUM_FRAMES = "num_frames"
 """The tensor that says how many encoder frames are an input's own."""
 Activation = Literal["gelu", "relu", "gated-silu"]
@@ -357,6 +360,36 @@ class Segmentation(_Part):
     field_samples: Positive
     speakers: Annotated[int, Field(ge=1, le=64)]
     at_once: Annotated[int, Field(ge=1, le=64)]
+
+
+class Synthesis(_Part):
+    """A voice, whose network takes the numbers of phonemes.
+
+    `espeak_voice`: the voice of espeak-ng that writes texts in the International Phonetic Alphabet. `phonemes`: the
+    numbers of each of its characters; those of `_`, `^` and `$` stand between phonemes, before them and behind them.
+    `replaced`: what stands for characters that espeak-ng writes and the network does not know. `language`: as BCP 47
+    has it. `noise`, `duration_noise`: of sounds and of their lengths, as parts of the deviation that was learnt.
+    `length`: of sounds, times the learnt one. `speakers`: their numbers by name; empty where there is one.
+    """
+
+    espeak_voice: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9+_-]{0,63}$")]
+    phonemes: Annotated[
+        dict[Character, Annotated[tuple[NonNegative, ...], Field(max_length=8)]], Field(max_length=4096)
+    ]
+    replaced: Annotated[dict[Character, Annotated[str, Field(max_length=16)]], Field(max_length=4096)] = {}
+    language: Annotated[str, Field(pattern=r"^([A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3})?$")] = ""
+    noise: Annotated[float, Field(ge=0, le=10)] = 0.667
+    duration_noise: Annotated[float, Field(ge=0, le=10)] = 0.8
+    length: Annotated[float, Field(gt=0, le=10)] = 1.0
+    speakers: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f,]{1,128}$")], NonNegative], Field(max_length=65536)
+    ] = {}
+
+    @model_validator(mode="after")
+    def _has_marks(self) -> "Synthesis":
+        if missing := [mark for mark in (PAD, BEGIN, END) if not self.phonemes.get(mark)]:
+            raise ValueError(f"synthesis.phonemes has no number of {' '.join(missing)}")
+        return self
 
 
 class Attending(_Part):
@@ -742,6 +775,41 @@ class Generic(_Part):
         return bool(self.states or self.controls)
 
 
+class Punctuation(_Part):
+    """Marks that a model writes behind words.
+
+    `marks`: what each of the network's labels stands for, "" for none; `full_stop`: the label of a sentence's end.
+    `words`: the file of the words that it knows, in the order of their ids, of which `unknown` stands for all others.
+    `dictionary`: a file of jieba's with words of its own, of a network that knows words of several characters.
+    """
+
+    marks: Annotated[tuple[Annotated[str, Field(max_length=4)], ...], Field(min_length=2, max_length=64)]
+    full_stop: NonNegative
+    words: Annotated[str, Field(min_length=1, max_length=255)] = "tokens.txt"
+    unknown: NonNegative
+    dictionary: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_full_stop(self) -> "Punctuation":
+        if self.full_stop >= len(self.marks) or not self.marks[self.full_stop]:
+            raise ValueError(f"full_stop is {self.full_stop}, which is none of the marks {list(self.marks)}")
+        return self
+
+    @property
+    def tensors(self) -> Generic:
+        """Those of its graph, the same in FunASR's and sherpa-onnx's files: ids (rows, words), lengths of rows, and
+        scores (rows, words, marks).
+        """
+        return Generic(
+            inputs=(
+                GenericInput(name="inputs", type="INT32", dims=(-1,), sample=(8,)),
+                GenericInput(name="text_lengths", type="INT32", dims=(1,), reshape=(), sample=(1,)),
+            ),
+            outputs=(GenericOutput(name="logits", type="FP32", dims=(-1, len(self.marks))),),
+            max_batch_size=64,
+        )
+
+
 class CallSize(_Part):
     """A call of one row of `seconds`, and the `bytes` that the network took for it, its runtime's waste included."""
 
@@ -889,6 +957,7 @@ class Manifest(_Part):
     audio_encoder: Encoder | None = Field(default=None, alias="encoder")
     tensors: Generic | None = Field(default=None, alias="generic")
     serving: Serving | None = None
+    punctuation: Punctuation | None = None
     vocabulary: Vocabulary | None = None
     streaming: Streaming | None = None
     decoder: Decoder | None = None
@@ -898,6 +967,7 @@ class Manifest(_Part):
     encoder_decoder: EncoderDecoder | None = None
     diarization: Diarization | None = None
     segmentation: Segmentation | None = None
+    synthesis: Synthesis | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
@@ -905,8 +975,12 @@ class Manifest(_Part):
     def _is_of_speech_or_generic(self) -> "Manifest":
         speech = {"sample_rate": self.audio_rate, "features": self.audio_features, "encoder": self.audio_encoder}
         if self.tensors is None:
-            if self.serving is not None:
-                raise ValueError("`serving` is of bundles with the part `generic`")
+            if self.serving is not None or self.punctuation is not None:
+                raise ValueError("`serving` and `punctuation` are of bundles with the part `generic`")
+            if self.synthesis is not None:  # which makes waveforms, and takes none
+                if self.audio_features is not None or self.audio_encoder is not None:
+                    raise ValueError("a bundle with the part `synthesis` has no `features` and no `encoder`")
+                del speech["features"], speech["encoder"]
             missing = [
                 InitErrorDetails(type="missing", loc=(name,), input={}) for name, part in speech.items() if not part
             ]
@@ -923,7 +997,10 @@ class Manifest(_Part):
         """The fields by the names that files have, without parts of the other of speech and generic bundles."""
         found: dict[str, Any] = write(self)
         names = {name: each.alias or name for name, each in type(self).model_fields.items()}
-        other = {"tensors", "serving"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
+        other = {"tensors", "serving", "punctuation"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
+        if self.punctuation is None:
+            other = {*other, "punctuation"}
+        other |= {"audio_features", "audio_encoder"} if self.synthesis is not None else {"synthesis"}
         return {names.get(name, name): value for name, value in found.items() if name not in other}
 
     @property

@@ -1,5 +1,6 @@
 """`tritone demo`: a real Triton answers, on this machine, from Whisper tiny.en and what comes with the package."""
 
+import hashlib
 import shlex
 import shutil
 import sys
@@ -43,6 +44,8 @@ from tritone.gateway.options import DEFAULT_PORT
 from tritone.installing import pip_install
 
 SMALL_ASR = ("demo-asr", "demo-transducer")
+SMART_TURN = "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"  # in the package pipecat-ai 1.14.0
+SMART_TURN_SHA256 = "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f"
 REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
 
 
@@ -157,7 +160,8 @@ def _serve_page(bundles: Sequence[str], port: int, *, detect: bool) -> None:
 
     with tempfile.TemporaryDirectory(prefix="tritone-vad-") as folder:
         detector = _voice_activity(Path(folder) / "silero") if detect else []
-        with serve_page([*bundles, *detector], _stage, port=port, on_address=on_address) as server:
+        turns = _turns(Path(folder) / "smart-turn") if detector else []
+        with serve_page([*bundles, *detector, *turns], _stage, port=port, on_address=on_address) as server:
             server.run()
 
 
@@ -173,6 +177,27 @@ def _voice_activity(output: Path) -> list[str]:
     from tritone.families.silero.export import export_silero
 
     export_silero(output=output)
+    return [str(output)]
+
+
+def _turns(output: Path) -> list[str]:
+    """A bundle of Smart Turn v3.2, where the package is installed that carries it."""
+    package = find_spec("pipecat")
+    file = None if package is None or package.origin is None else Path(package.origin).parent / SMART_TURN
+    if file is None or not file.is_file():
+        typer.echo(
+            "turns end in silence. To have Smart Turn say when they end: pip install --no-deps pipecat-ai==1.14.0",
+            err=True,
+        )
+        return []
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    if digest != SMART_TURN_SHA256:
+        typer.echo(f"turns end in silence: {file} has the SHA-256 {digest}, not {SMART_TURN_SHA256}", err=True)
+        return []
+    from tritone.families.smart_turn.export import export_smart_turn
+
+    export_smart_turn(file=file, output=output)
     return [str(output)]
 
 

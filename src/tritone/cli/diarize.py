@@ -62,7 +62,7 @@ def diarize(
         typer.Option(
             metavar="MODEL",
             help="In place of --vad: finds speech and who talk at once. A segmentation network (`tritone export "
-            "pyannote`), which runs here.",
+            "pyannote`) in this process, or with --url a served one.",
         ),
     ] = None,
     options: SpeakerOptions,
@@ -71,6 +71,9 @@ def diarize(
     ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Label speakers as the audio goes on; earlier labels never change.")
+    ] = False,
+    frames: Annotated[
+        bool, typer.Option("--frames", help="With --segmentation and json: add who talks in each frame, too.")
     ] = False,
     reference: Reference = None,
     collar_s: CollarS = None,
@@ -99,6 +102,8 @@ def diarize(
         raise typer.BadParameter(
             "--segmentation finds speech itself, in whole recordings; leave --vad, --speech and --streaming out"
         )
+    if frames and (segmentation is None or format != "json"):
+        raise typer.BadParameter("--frames goes with --segmentation and --format json")
     if model.threshold is not None and store is None:
         raise typer.BadParameter("--threshold goes with --store: from this cosine a speaker is an enrolled one")
     if streaming and (
@@ -121,7 +126,7 @@ def diarize(
             diarizer = _open(stack, model, vad, segmentation, options, store, rttm=format == "rttm")
         if network is None and vad is None and speech_turns is None and segmentation is None:
             typer.echo("speech is found by its level; --vad is better where there is noise", err=True)
-        printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1)
+        printer = _Printer(documents, judge, named=paths != (files or []) or len(paths) > 1, frames=frames)
         for index, path in enumerate(paths):
             name = documents.names[index]
             try:
@@ -142,14 +147,16 @@ def diarize(
 class _Printer:
     """Writes turns in the order of the recordings, and their errors at the end."""
 
-    def __init__(self, documents: Documents, judge: Scoring | None, *, named: bool) -> None:
-        self._documents, self._judge, self._named = documents, judge, named
+    def __init__(self, documents: Documents, judge: Scoring | None, *, named: bool, frames: bool) -> None:
+        self._documents, self._judge, self._named, self._frames = documents, judge, named, frames
         self._errors: dict[str, Errors] = {}
         self._failed = False
 
     def show(self, index: int, found: "Diarization") -> None:
         """Write a recording."""
         fields = {"recording": self._documents.names[index], **found.to_dict()}
+        if self._frames and found.frames is not None:
+            fields["frames"] = found.frames.to_dict()
         self._write(index, found.turns, fields)
 
     def play(self, index: int, turns: "Any") -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.gateway.options import GatewayOptions
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
@@ -42,6 +43,13 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
     ] = None,
+    punctuation_model: PunctuationModel = None,
+    upstreams: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File of models on servers that speak OpenAI's API, such as vLLM: YAML or JSON."
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,
@@ -64,6 +72,7 @@ def gateway(
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we report
     from tritone.gateway.server import GatewayServer
+    from tritone.gateway.upstreams.options import read_upstreams
 
     if new_key is not None:
         _print_new_key(new_key)
@@ -92,6 +101,8 @@ def gateway(
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
+            punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,
+            upstreams=() if upstreams is None else read_upstreams(upstreams),
             tls=tls,
         )
         server = GatewayServer(options, on_started=_show)

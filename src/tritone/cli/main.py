@@ -30,6 +30,7 @@ GROUPS = {
     "Models": ("export", "inspect", "convert", "check-precision", "engine", "compile"),
     "Serving": ("build", "repo", "ensemble", "serve", "gateway", "models", "drain"),
     "Recordings": ("transcribe", "language", "segments", "diarize", "embed", "evaluate"),
+    "Texts": ("speak",),
     "Speakers": ("score", "verify", "enroll", "identify"),
     "Measuring and operating": ("api", "top", "bench", "demo", "doctor", "cache"),
 }

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("req/s", "fail/s", "latency", "p50", "p95", "p99", "queue", "queue p95", "compute", "batch", "fill"),
+    *("proxy p50", "proxy p95", "proxy p99"),
     *("padding", "audio"),
     *("waiting", "streams", "memory"),
 )
 # Where the terminal is narrow.
-DROPPED = ("p50", "queue p95", "compute", "audio", "fill", "padding", "memory", "waiting", "batch")
+DROPPED = (
+    *("proxy p50", "proxy p99", "p50", "proxy p95", "queue p95", "compute", "audio", "fill", "padding", "memory"),
+    *("waiting", "batch"),
+)
 NONE = "-"
 WIDE = 200  # characters, where the output is no terminal
 FULL = 0.9  # share of a batch that is shown as full
@@ -52,7 +56,7 @@ def top(
 
     Throughput, latency, queue, batches, padding, streams and memory.
 
-    Times are means over the interval, percentiles those of the last minute or so.
+    Times are means over the interval, percentiles those of the last minute or so; the proxy's are over the interval.
     On a server of this machine, memory is that of the model's processes.
     Where the output is no terminal, one table follows the other.
     """
@@ -132,6 +136,9 @@ def _cells(each: "ModelActivity") -> dict[str, Text]:
         "p99": _text(each.p99_ms, _milliseconds),
         "queue": _text(each.queue_ms, _milliseconds),
         "queue p95": _text(each.queue_p95_ms, _milliseconds),
+        "proxy p50": _text(each.proxy_p50_ms, _milliseconds),
+        "proxy p95": _text(each.proxy_p95_ms, _milliseconds),
+        "proxy p99": _text(each.proxy_p99_ms, _milliseconds),
         "compute": _text(each.compute_ms, _milliseconds),
         "batch": _text(each.batch, "{:.1f}".format),
         "fill": _text(each.fill, "{:.0%}".format, "yellow" if (each.fill or 0) >= FULL else ""),

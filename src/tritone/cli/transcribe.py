@@ -1,6 +1,6 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
@@ -25,6 +26,7 @@ from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, wi
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcribe_journaled, transcriber
 from tritone.texts import TextOptions, tidy
+from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from tritone.result import TranscriptResult
@@ -80,6 +82,7 @@ def transcribe(
         ),
     ] = None,
     labels: SpeakerLabels,
+    punctuation_model: PunctuationModel = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     texts: TextOptions,
     format: OutputFormat = "text",
@@ -160,12 +163,15 @@ def transcribe(
         system = stack.enter_context(closing(system))
         if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
+        marked = None if punctuation_model is None else punctuator(punctuation_model, where.device or "cpu").transcript
+        if marked is not None:
+            texts = replace(texts, punctuate=False)
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
                     (result,) = system.run([sources[index]], lambda _, transcript: show(tidy(transcript, texts)))
-                printer.show(replace(_tidied(result, texts), index=index))
+                printer.show(replace(_tidied(result, texts, marked), index=index))
         else:
             if journal is None:
                 results = system.run(sources)
@@ -173,7 +179,7 @@ def transcribe(
                 conditions = {} if where.url is None else {"details": str(with_times)}  # which models here always have
                 results = transcribe_journaled(system, sources, journal, conditions=conditions)
             advance = stack.enter_context(printer.progress())
-            tidied = (_tidied(result, texts) for result in stack.enter_context(closing(results)))
+            tidied = (_tidied(result, texts, marked) for result in stack.enter_context(closing(results)))
             for result in chosen.joined(tidied):
                 printer.show(result)
                 advance()
@@ -181,8 +187,12 @@ def transcribe(
         raise typer.Exit(1)
 
 
-def _tidied(result: "TranscriptResult", texts: TextOptions) -> "TranscriptResult":
+def _tidied(
+    result: "TranscriptResult", texts: TextOptions, marked: Callable[[Transcript], Transcript] | None
+) -> "TranscriptResult":
     written: Any = None if result.value is None else tidy(result.value, texts)
+    if marked is not None and written is not None:
+        written = marked(written)
     return replace(result, value=written)
 
 

@@ -20,12 +20,13 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, load_samples
+from tritone.audio.spoken import Spoken, joined
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream, left
 from tritone.client.async_transport import AsyncTransport, connect_async
 from tritone.client.client import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, GOODBYE_S, Client
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter, Search, request_parameters
-from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TextReply
+from tritone.client.replies import ActivityReply, EmbeddingReply, FramesReply, Reply, TextReply
 from tritone.client.requests import Asked
 from tritone.client.retries import Retries, with_attempts
 from tritone.client.stream_steps import DEFAULT_CHUNK_MS, DEFAULT_RESUME_S
@@ -164,6 +165,45 @@ class AsyncClient:
         """Find who speaks when in one recording. See `transcribe` and `Client.diarize`."""
         info, reply = await self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
         return await self._infer(item, info, reply, request_parameters(options), sample_rate, headers)
+
+    async def segment(
+        self,
+        item: AudioInput | bytes,
+        model: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        headers: Headers | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Find who talks in the frames of one window, (frames, speakers). See `transcribe` and `Client.segment`."""
+        info = await self.model(model, kind="segmentation")
+        return await self._infer(item, info, FramesReply(), {}, sample_rate, headers)
+
+    async def speak_iter(
+        self,
+        text: str,
+        model: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        headers: Headers | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Spoken, None]:
+        """Speak a text, and yield each sentence as soon as it has come. See `Client.speak`.
+
+        Args:
+            timeout_s: how long the whole text may take, in seconds; None is the client's own limit of a request.
+        """
+        call = self._client._speech(await self.model(model, kind="synthesis"), text, options)
+        call = replace(call, timeout_s=timeout_s or self.timeout_s, more_headers=headers or {})
+        async with aclosing(self._transport.answers(call)) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def speak(
+        self, text: str, model: str | None = None, *, headers: Headers | None = None, **options: Any
+    ) -> Spoken:
+        """Speak a text, as a whole. See `Client.speak`."""
+        async with aclosing(self.speak_iter(text, model, headers=headers, **options)) as parts:
+            return joined([part async for part in parts])
 
     async def infer(
         self,

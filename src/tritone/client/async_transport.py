@@ -9,6 +9,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from tritone.client.endpoint import Endpoint
+from tritone.client.event_stream import Events, generate_request
 from tritone.client.failure import Refusal, explain
 from tritone.client.grpc_transport import (
     CLOSE_TIMEOUT_S,
@@ -20,7 +21,7 @@ from tritone.client.grpc_transport import (
     refusal_of,
 )
 from tritone.client.http_message import inference_request
-from tritone.client.http_transport import HttpServices, answers_once, read_reply
+from tritone.client.http_transport import HttpServices, read_events, read_reply
 from tritone.client.transport import Call
 from tritone.errors import ServerBusyError
 from tritone.net.http_client import HttpAnswer
@@ -163,8 +164,22 @@ class AsyncHttpTransport:
         return read_reply(call, answer, self._endpoint)
 
     async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
-        raise answers_once(call, self._endpoint)
-        yield  # which makes it a generator
+        path, headers, body = generate_request(call, self._endpoint)
+        parts: asyncio.Queue[bytes] = asyncio.Queue()
+        task = f"model '{call.model}'"
+        asking = asyncio.ensure_future(
+            self._ask("POST", path, body, headers, task=task, timeout_s=call.timeout_s, on_part=parts.put_nowait)
+        )
+        asking.add_done_callback(lambda done: parts.put_nowait(b""))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at
+        events = Events(call)
+        try:
+            while part := await parts.get():
+                for answer in read_events(call, events, part, self._endpoint):
+                    yield answer
+            await asking
+        finally:
+            asking.cancel()  # which closes the connection
 
     async def is_ready(self, timeout_s: float) -> bool:
         try:
@@ -173,9 +188,9 @@ class AsyncHttpTransport:
             return False
         return True
 
-    async def _ask(self, *what: Any, task: str, timeout_s: float) -> HttpAnswer:
+    async def _ask(self, *what: Any, task: str, timeout_s: float, on_part: Any = None) -> HttpAnswer:
         try:
-            return await self._services.ask(*what, timeout_s=timeout_s)
+            return await self._services.ask(*what, timeout_s=timeout_s, on_part=on_part)
         except (TimeoutError, Refusal, OSError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
 

@@ -29,15 +29,25 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, all_or_one, is_single, source_of
+from tritone.audio.spoken import Spoken, joined
 from tritone.audio.waveform import Waveform
 from tritone.client.control import ModelControl
 from tritone.client.device_array import is_on_gpu
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters
-from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TensorReply, TextReply
+from tritone.client.replies import (
+    ActivityReply,
+    EmbeddingReply,
+    FramesReply,
+    Reply,
+    SpokenReply,
+    TensorReply,
+    TextReply,
+)
 from tritone.client.requests import LOST_AFTER_S, Asked, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
+from tritone.client.segmenter import ServedSegmenter
 from tritone.client.stream import (
     DEFAULT_CHUNK_MS,
     DEFAULT_RESUME_S,
@@ -45,12 +55,12 @@ from tritone.client.stream import (
     ClientStream,
     new_sequence_id,
 )
-from tritone.client.transport import WAVEFORM, Call, Transport, connect
+from tritone.client.transport import TO_SPEAK, WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
 from tritone.longform import BlockActivity, LongForm, OpenActivity
 from tritone.longform.longform import read
-from tritone.result import ActivityResult, AnyResult, EmbeddingResult, Result, TranscriptResult
+from tritone.result import ActivityResult, AnyResult, EmbeddingResult, FramesResult, Result, TranscriptResult
 from tritone.routing import new_stream_key
 
 if TYPE_CHECKING:
@@ -406,6 +416,78 @@ class Client:
         """Like `diarize`, but yields each result as it completes, as `transcribe_iter` does."""
         info, reply = self.model(model, kind="diarization"), ActivityReply(probabilities, speakers=True)
         return self._run(inputs, info, reply, ActivityResult, request_parameters(options), concurrency, sample_rate)
+
+    @overload
+    def segment(  # type: ignore[overload-overlap]
+        self, inputs: AudioInput, model: str | None = None, **options: "Unpack[SendOptions]"
+    ) -> FramesResult: ...
+
+    @overload
+    def segment(
+        self, inputs: Iterable[AudioInput], model: str | None = None, **options: "Unpack[SendOptions]"
+    ) -> list[FramesResult]: ...
+
+    def segment(
+        self, inputs: Any, model: str | None = None, **options: "Unpack[SendOptions]"
+    ) -> FramesResult | list[FramesResult]:
+        """Find who talks in the frames of windows, by a segmentation network; several may talk at once.
+
+        Inputs are files or waveforms of up to a window (10 s of segmentation-3.0), which longer ones are an
+        `InputError` for; results are (frames, speakers) of 0 and 1, and speakers are those of the window alone.
+        Arguments and errors else are those of `transcribe`. For whole recordings, `Diarizer` takes `segmenter()`.
+
+        Args:
+            model: which model; None takes the only one for segmentation there is.
+        """
+        return all_or_one(inputs, lambda each: self.segment_iter(each, model, **options))
+
+    def segment_iter(
+        self,
+        inputs: Iterable[ModelInput],
+        model: str | None = None,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> Iterator[FramesResult]:
+        """Like `segment`, but yields each result as it completes, as `transcribe_iter` does."""
+        info = self.model(model, kind="segmentation")
+        return self._run(inputs, info, FramesReply(), FramesResult, {}, concurrency, sample_rate)
+
+    def segmenter(self, model: str | None = None) -> ServedSegmenter:
+        """A served segmentation network, as `Diarizer` takes it.
+
+        Raises:
+            TritoneError: there is no such model, or the server cannot be asked.
+        """
+        return ServedSegmenter(self, self.model(model, kind="segmentation"))
+
+    def speak(self, text: str, model: str | None = None, **options: Any) -> Spoken:
+        """Speak a text, as a whole.
+
+        Args:
+            text: of up to 16,384 characters.
+            model: which voice; None takes the only one there is.
+            options: `speed`, 0.25 to 4, and `speaker`, one of the voice's; the model decides what is not given.
+
+        Raises:
+            InputError: no such model; the text is empty or too long, or has nothing that can be spoken; or an option is
+                unfit.
+            RetryError: the server cannot be reached, or takes no request now.
+        """
+        return joined(list(self.speak_iter(text, model, **options)))
+
+    def speak_iter(self, text: str, model: str | None = None, **options: Any) -> Generator[Spoken, None, None]:
+        """Speak a text, and yield each sentence as soon as it has come; arguments and errors as of `speak`."""
+        yield from self._transport.answers(self._speech(self.model(model, kind="synthesis"), text, options))
+
+    def _speech(self, info: ModelInfo, text: str, options: Mapping[str, Any]) -> Call[Spoken]:
+        return Call(
+            model=info.name,
+            tensors=info.tensors({TO_SPEAK: np.array([text.encode(errors="replace")], dtype=object)}),
+            timeout_s=self.timeout_s,
+            reply=SpokenReply(info.sample_rate),
+            parameters=request_parameters(options),
+        )
 
     def infer(
         self,

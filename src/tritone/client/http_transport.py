@@ -7,14 +7,16 @@ from base64 import b64encode
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from tritone.client.endpoint import Endpoint
+from tritone.client.event_stream import DATA, Events, generate_request
 from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.http_message import JSON_LENGTH, HttpReply, inference_request
 from tritone.client.transport import Call
-from tritone.errors import InputError, OperatorError, ServerUnreachableError
+from tritone.errors import OperatorError, ServerUnreachableError
 from tritone.net.http_client import HttpAnswer, HttpConnections
 from tritone.net.loop_thread import LoopThread
 
@@ -40,16 +42,25 @@ class HttpServices:
         )
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float,
+        on_part: Callable[[bytes], None] | None = None,
     ) -> HttpAnswer:
-        """The answer to a request that was taken.
+        """The answer to a request that was taken; `on_part` as of `HttpConnections.request`.
 
         Raises:
             Refusal: the server did not take it.
             OSError, TimeoutError: as `HttpConnections.request`.
         """
         all_headers = {**self._headers, **(headers or {})}
-        answer = await self._connections.request(method, self._path + path, all_headers, body, timeout_s=timeout_s)
+        answer = await self._connections.request(
+            method, self._path + path, all_headers, body, timeout_s=timeout_s, on_part=on_part
+        )
         if answer.status != 200:
             hint_s = seconds_of(answer.headers.get("retry-after"))
             raise Refusal(str(answer.status), answer.headers.get("location") or message_in(answer.body), hint_s)
@@ -76,7 +87,18 @@ class HttpTransport:
         return read_reply(call, answer, self._endpoint)
 
     def answers(self, call: Call[Answer]) -> Iterator[Answer]:
-        raise answers_once(call, self._endpoint)
+        path, headers, body = generate_request(call, self._endpoint)
+        parts: SimpleQueue[bytes] = SimpleQueue()
+        ask = partial(self._services.ask, "POST", path, body, headers, timeout_s=call.timeout_s, on_part=parts.put)
+        asking = self._submit(ask, f"model '{call.model}'", call.timeout_s)
+        asking.add_done_callback(lambda _: parts.put(b""))
+        events = Events(call)
+        try:
+            while part := parts.get():
+                yield from read_events(call, events, part, self._endpoint)
+            asking.result()
+        finally:
+            asking.cancel()  # which closes the connection
 
     def _ask(self, method: str, path: str, task: str, timeout_s: float, body: bytes = b"") -> HttpAnswer:
         asking = partial(self._services.ask, method, path, body, timeout_s=timeout_s)
@@ -151,12 +173,15 @@ class HttpTransport:
             raise explain(error, self._endpoint, task, timeout_s) from error
 
 
-def answers_once(call: Call[Any], endpoint: Endpoint) -> InputError:
-    """What to say to who wants many answers over HTTP."""
-    return InputError(
-        f"{endpoint}: model '{call.model}' answers many times, which Triton's HTTP has only as JSON text "
-        "(/generate_stream); use its gRPC port: grpc://HOST:8001"
-    )
+def read_events(call: Call[Answer], events: Events, part: bytes, endpoint: Endpoint) -> Iterator[Answer]:
+    """The answers that are complete with a part of an event stream; raises errors of `tritone.errors`."""
+    try:
+        for reply in events.push(part):
+            yield call.read(reply, endpoint)
+    except Refusal as error:
+        raise explain(error, endpoint, f"model '{call.model}'", call.timeout_s) from error
+    except (ValueError, TypeError) as error:
+        raise _foreign(endpoint, error) from error
 
 
 def read_reply(call: Call[Answer], answer: HttpAnswer, endpoint: Endpoint) -> Answer:
@@ -174,7 +199,7 @@ def _foreign(endpoint: Endpoint, error: Exception) -> OperatorError:
 
 def message_in(answer: bytes) -> str:
     """Why a server refused: Triton's error, or the title of a page."""
-    text = answer.decode("utf-8", "replace")
+    text = answer.removeprefix(DATA).decode("utf-8", "replace")  # an event, where events were asked for
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):

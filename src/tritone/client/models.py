@@ -12,7 +12,18 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, PROBABILITIES, SEGMENTS, TEXT, WAVEFORM
+from tritone.client.transport import (
+    DETAILS,
+    EMBEDDING,
+    NUM_SAMPLES,
+    PCM,
+    PROBABILITIES,
+    SEGMENTS,
+    SPOKEN,
+    TEXT,
+    TO_SPEAK,
+    WAVEFORM,
+)
 from tritone.errors import InputError, OperatorError
 
 Kind = Literal[
@@ -23,6 +34,8 @@ Kind = Literal[
     "activity-streaming",
     "diarization",
     "diarization-streaming",
+    "segmentation",
+    "synthesis",
     "other",
 ]
 
@@ -32,6 +45,8 @@ FOR: Mapping[str, str] = {
     "activity-streaming": "for voice activity in streams",
     "diarization": "for diarization",
     "diarization-streaming": "for diarization of streams",
+    "segmentation": "for segmentation",
+    "synthesis": "for speech synthesis",
 }
 """How models that write no text are called."""
 
@@ -66,12 +81,14 @@ class ModelInfo:
     finds_language: bool = False  # whether it detects which language is spoken, among those allowed
     translates: bool = False  # whether it writes English of other languages
     has_word_times: bool = False  # whether it writes times of words where it is asked for them
-    languages: tuple[str, ...] = ()  # which requests may name, if the server knows
+    languages: tuple[str, ...] = ()  # which requests may name, if the server knows; of a voice, which it speaks
+    speakers: tuple[str, ...] = ()  # of a voice, which requests may name
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
     dim: int | None = None  # values of an embedding, if the server knows
+    windows: tuple[int, ...] = ()  # of a segmentation network: samples of a window, between frames, that a frame sees
     stages: tuple[str, ...] = ()  # the models that an ensemble is made of
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -182,11 +199,17 @@ class ModelInfo:
                 kind = "diarization-streaming" if told else "activity-streaming"
             else:
                 kind = "diarization" if told else "activity"
+        elif TO_SPEAK in inputs and SPOKEN in outputs:
+            kind = "synthesis"
         parameters = config.get("parameters", {})
         decodes = "decoding" in parameters
         # Of repositories that do not say it, all such models are Whisper's.
         usual = "prompt,word_times,detect,translate" if decodes else ""
         abilities = parameters.get("abilities", {}).get("string_value", usual).split(",")
+        sizes = parameters.get("windows", {}).get("string_value", "").split(",")
+        windows = tuple(map(int, sizes)) if len(sizes) == 3 and all(each.isdecimal() for each in sizes) else ()
+        if kind == "other" and WAVEFORM in inputs and PROBABILITIES in outputs and windows:
+            kind = "segmentation"
         return cls(
             name=config["name"],
             kind=kind,
@@ -197,6 +220,7 @@ class ModelInfo:
             has_search="search" in parameters or decodes,
             searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
             languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
+            speakers=tuple(filter(None, parameters.get("speakers", {}).get("string_value", "").split(","))),
             decodes=decodes,
             has_prompt="prompt" in abilities,
             finds_language="detect" in abilities,
@@ -208,6 +232,7 @@ class ModelInfo:
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
+            windows=windows if kind == "segmentation" else (),
             is_sequence="sequence_batching" in config,
             inputs=inputs,
             outputs=outputs,

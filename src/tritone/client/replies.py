@@ -4,6 +4,7 @@
     TextReply(...).read(model, reply, ...)        ->  Transcript
     EmbeddingReply().read(model, reply, ...)      ->  (dim,) float32
     ActivityReply().read(model, reply, ...)       ->  SpeechActivity
+    SpokenReply(22050).read(model, reply, ...)    ->  Spoken
     TensorReply({"OUT": 2}).read(model, ...)      ->  {"OUT": array}
 
 `reply` has the tensors of an answer: `as_numpy(name)` as tritonclient has it, and `raw(name)`, the bytes as they came.
@@ -13,12 +14,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
+from tritone.audio.spoken import Spoken
+from tritone.audio.waveform import widened
 from tritone.client.endpoint import Endpoint
 from tritone.errors import OperatorError
 from tritone.transcript import Transcript
@@ -28,6 +31,8 @@ DETAILS = "DETAILS"
 EMBEDDING = "EMBEDDINGS"
 SEGMENTS = "SEGMENTS"
 PROBABILITIES = "PROBABILITIES"
+PCM = "PCM"  # samples as int16
+SPOKEN = "SENTENCE"
 
 Vector = npt.NDArray[np.float32]
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -112,13 +117,7 @@ class ActivityReply:
         text = _string(model, SEGMENTS, reply, endpoint)
         found: Vector | None = None
         if self.probabilities:
-            array = reply.as_numpy(PROBABILITIES)
-            axes, wanted = (2, "one matrix of numbers") if self.speakers else (1, "one vector of numbers")
-            # One row, with or without an axis for the rows.
-            own = () if array is None else array.shape[-axes:]
-            if array is None or len(own) != axes or array.size != math.prod(own) or array.dtype.kind != "f":
-                raise _unexpected(model, PROBABILITIES, array, wanted, endpoint)
-            found = array.reshape(own).astype(np.float32)  # a copy, as of an embedding
+            found = _numbers(model, PROBABILITIES, reply, endpoint, axes=2 if self.speakers else 1)
         try:
             return SpeechActivity.from_dict(json.loads(text), found)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -126,6 +125,39 @@ class ActivityReply:
                 f"{endpoint}: output {SEGMENTS} of model '{model}' is not the JSON of speech segments ({error!r}). Use "
                 "a client and a server of the same Tritone version."
             ) from error
+
+
+@dataclass(frozen=True)
+class FramesReply:
+    """Who talks in the frames of a window, (frames, speakers) of 0 and 1."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (PROBABILITIES,)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Vector:
+        return _numbers(model, PROBABILITIES, reply, endpoint, axes=2)
+
+
+@dataclass(frozen=True)
+class SpokenReply:
+    """A sentence of a text, as it was spoken. `sample_rate`: of the model, in Hz."""
+
+    sample_rate: int
+    types: ClassVar[Mapping[str, Any]] = {PCM: np.int16}
+    """Of outputs that are no texts, for answers in JSON."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (PCM, SPOKEN)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Spoken:
+        samples = reply.as_numpy(PCM)
+        # One row, with or without an axis for the rows.
+        if samples is None or samples.dtype != np.int16 or samples.size != samples.shape[-1]:
+            raise _unexpected(model, PCM, samples, "one row of int16", endpoint)
+        text = _string(model, SPOKEN, reply, endpoint)
+        return Spoken(text=text, waveform=widened(samples.reshape(-1)), sample_rate=self.sample_rate)
 
 
 @dataclass(frozen=True)
@@ -149,6 +181,16 @@ class TensorReply:
                 array = array.astype(np.float32)
             found[name] = np.array(array[0] if array.ndim == axes + 1 and len(array) == 1 else array)
         return found
+
+
+def _numbers(model: str, name: str, reply: Any, endpoint: Endpoint, *, axes: int) -> Vector:
+    """An output of one row of numbers, with or without an axis for the rows."""
+    array = reply.as_numpy(name)
+    own = () if array is None else array.shape[-axes:]
+    if array is None or len(own) != axes or array.size != math.prod(own) or array.dtype.kind != "f":
+        raise _unexpected(model, name, array, f"one {'matrix' if axes == 2 else 'vector'} of numbers", endpoint)
+    found: Vector = array.reshape(own).astype(np.float32)  # a copy, as of an embedding
+    return found
 
 
 def _string(model: str, name: str, reply: Any, endpoint: Endpoint) -> str:

@@ -11,7 +11,7 @@ from tritonclient.utils import np_to_triton_dtype
 from tritone.bfloat16 import BITS
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
-from tritone.client.replies import DETAILS, EMBEDDING, PROBABILITIES, SEGMENTS, TEXT, Reply
+from tritone.client.replies import DETAILS, EMBEDDING, PCM, PROBABILITIES, SEGMENTS, SPOKEN, TEXT, Reply
 from tritone.routing import STREAM_HEADER
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ __all__ = [
     "PCM",
     "PROBABILITIES",
     "SEGMENTS",
+    "SPOKEN",
     "TEXT",
+    "TO_SPEAK",
     "WAVEFORM",
     "Call",
     "Placement",
@@ -35,7 +37,7 @@ __all__ = [
 
 REQUEST_ID = "x-request-id"  # the header whose value is the id of the request, too
 WAVEFORM = "WAV"
-PCM = "PCM"  # the same as int16, in its place
+TO_SPEAK = "TEXT"
 NUM_SAMPLES = "WAV_LENS"
 LONGEST_S = 1e9  # of a time limit on the wire; 30 years
 

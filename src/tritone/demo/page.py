@@ -36,6 +36,7 @@ def serve_page(
     Args:
         bundles: folders, or names of shipped bundles. The first that writes texts is the page's choice. If that is for
             recordings alone, and voice activity is served, it writes live streams, too, each utterance at its end.
+            Beside voice activity one of `tritone export smart-turn` says when turns end.
         stage: is called with what takes a moment.
         port: of the page; 0 takes any that is free.
         on_address: is called with the address of the page when it can be opened.
@@ -53,6 +54,7 @@ def serve_page(
         stage(f"building a model repository from {', '.join(map(str, bundles))}")
         chosen: dict[str, str] = {}
         detects = any(Bundle.open(bundle).manifest.kind == "voice-activity" for bundle in bundles)
+        turn_model = ""
         for bundle in bundles:
             manifest = Bundle.open(bundle).manifest
             writes, options = manifest.vocabulary is not None, MODELS
@@ -65,6 +67,8 @@ def serve_page(
                 chosen["streaming"] = models["offline"]
             if writes:
                 chosen = models | chosen
+            if detects and manifest.provenance.family == "smart_turn":
+                turn_model = models["generic"]
         stage("starting Triton")
         ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
         with TritonServer(repository, ports) as triton, kept_alive(triton, stage):
@@ -73,6 +77,7 @@ def serve_page(
                 port=port,
                 model=chosen.get("offline", ""),
                 stream_model=chosen.get("streaming", ""),
+                turn_model=turn_model,
             )
             yield GatewayServer(gateway, on_started=lambda server: on_address(f"http://{HOST}:{server.port}/"))
             stage("stopping Triton")

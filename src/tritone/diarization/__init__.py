@@ -1,8 +1,9 @@
 """Who said what: speakers of recordings and streams from embeddings of windows, their words and names, error rates."""
 
 from tritone.diarization.activity import ActivityTurns, TurnRules, turns_of_activity
-from tritone.diarization.diarizer import Diarization, Diarizer, Speaker, SpeakerStream
+from tritone.diarization.diarizer import Diarization, Diarizer, Frames, Speaker, SpeakerStream
 from tritone.diarization.error_rates import Errors, score_turns, sum_errors
+from tritone.diarization.live import VoiceWords, WordSpeakers
 from tritone.diarization.names import Name, name_speakers
 from tritone.diarization.network import NetworkDiarizer, SpeakerWords, TurnsSoFar
 from tritone.diarization.online import OnlineSpeakers
@@ -17,6 +18,7 @@ __all__ = [
     "Diarization",
     "Diarizer",
     "Errors",
+    "Frames",
     "Name",
     "NetworkDiarizer",
     "OnlineSpeakers",
@@ -27,8 +29,10 @@ __all__ = [
     "SpeakerWords",
     "TurnRules",
     "TurnsSoFar",
+    "VoiceWords",
     "Window",
     "WindowCutter",
+    "WordSpeakers",
     "label_windows",
     "name_speakers",
     "score_turns",

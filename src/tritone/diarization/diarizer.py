@@ -28,13 +28,16 @@ from tritone.diarization.online import OnlineSpeakers, unused_labels
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.segmented import (
     NOBODY,
+    OVERLAP_S,
     SHIFT_S,
     Activity,
+    LocalSpeaker,
     Segmenter,
     SlidingWindows,
     label_local,
     local_speakers,
     speaker_frames,
+    talk_at_once,
 )
 from tritone.diarization.voices import SHORT_SHARE, Floats, label_windows
 from tritone.diarization.windows import Window, WindowCutter, turns_of
@@ -80,18 +83,41 @@ class Speaker:
 
 
 @dataclass(frozen=True)
+class Frames:
+    """Who talks in each frame: `activity` (frames, speakers), a column for each of the `labels`.
+
+    `start_s`: the time of the first frame, `frame_s`: from one to the next, in seconds.
+    """
+
+    labels: tuple[str, ...]
+    activity: Activity = field(repr=False, compare=False)
+    start_s: float
+    frame_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: of each speaker a text of a digit for each frame, 1 where the speaker talks."""
+        rows = (self.activity.T + ord("0")).astype(np.uint8)
+        return {
+            "start_s": round(self.start_s, 6),
+            "frame_s": round(self.frame_s, 6),
+            "talking": {label: row.tobytes().decode() for label, row in zip(self.labels, rows, strict=True)},
+        }
+
+
+@dataclass(frozen=True)
 class Diarization:
     """Who speaks when. Turns are in order; those of two speakers overlap where a segmentation network says so.
 
-    Speakers are in the order of their first turns.
+    Speakers are in the order of their first turns. `frames`: where a segmentation network was there.
     """
 
     turns: tuple[Turn, ...]
     speakers: tuple[Speaker, ...]
     audio_s: float
+    frames: Frames | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, times rounded to the millisecond."""
+        """The JSON form, times rounded to the millisecond; without frames."""
         return {
             "audio_s": round(self.audio_s, 3),
             "speakers": [each.to_dict() for each in self.speakers],
@@ -316,7 +342,7 @@ class _SegmentedWork:
         self._waiting: list[Waveform] = []
         self._activity: list[Activity] = []
         self._vectors: list[Floats | None] = []
-        self._whole: list[bool] = []
+        self._local: list[LocalSpeaker] = []
         self._places: list[tuple[int, int]] = []
 
     def accept(self, windows: Sequence[Waveform]) -> None:
@@ -334,7 +360,7 @@ class _SegmentedWork:
             piece = SpeechSegment(start_s, start_s + len(window) / rate)
             for each in local_speakers(window, activity, self._segmenter, rate):
                 voices.append(Window(piece.start_s, piece.end_s, piece, each.samples))
-                self._whole.append(each.whole)
+                self._local.append(replace(each, samples=NO_SAMPLES))
                 self._places.append((len(self._activity), each.column))
             self._activity.append(activity)
         self._waiting = []
@@ -346,7 +372,8 @@ class _SegmentedWork:
             return Diarization((), (), audio_s)
         vectors = _matrix(self._vectors)
         shape = len(self._activity), self._activity[0].shape[1]
-        numbers, count = label_local(vectors, np.array(self._whole), self._places, shape, options)
+        apart = talk_at_once(self._activity, self._places, round(OVERLAP_S * rate / segmenter.frame_samples))
+        numbers, count = label_local(vectors, self._local, self._places, shape, options, apart)
         shift = SHIFT_S * rate / segmenter.frame_samples
         frames = speaker_frames(self._activity, numbers, count, shift=shift, most=options.bounds[1])
         order = np.argsort(np.where(frames.any(axis=0), frames.argmax(axis=0), len(frames)), kind="stable")
@@ -355,15 +382,13 @@ class _SegmentedWork:
         known = np.array([index for index, number in enumerate(of_voice) if number != NOBODY])
         voices = _voices(vectors[known], rank[[of_voice[index] for index in known]])
         names, labels = self._diarizer._names(voices)
-        turns = turns_of_activity(
-            frames[:, order],
-            segmenter.frame_samples / rate,
-            speakers=labels,
-            start_s=segmenter.field_samples / 2 / rate,
-            recording=recording,
-        )
-        kept = [replace(each, end_s=min(each.end_s, audio_s)) for each in turns if each.start_s < audio_s]
-        return _diarization(kept, labels, voices, names, audio_s)
+        # Windows have silence behind the audio.
+        frame_s, start_s = segmenter.frame_samples / rate, segmenter.field_samples / 2 / rate
+        within = np.arange(len(frames)) * frame_s + start_s < audio_s
+        found = Frames(tuple(labels), frames[within][:, order], start_s, frame_s)
+        turns = turns_of_activity(found.activity, frame_s, speakers=labels, start_s=start_s, recording=recording)
+        kept = [replace(each, end_s=min(each.end_s, audio_s)) for each in turns]
+        return replace(_diarization(kept, labels, voices, names, audio_s), frames=found)
 
 
 def _matrix(vectors: Sequence[Floats | None]) -> Floats:
@@ -440,10 +465,7 @@ class SpeakerStream:
         self._known |= {
             (each.start_s, each.end_s): vector for each, vector in zip(new, self._diarizer._vectors(new), strict=True)
         }
-        labels = []
-        for window in windows:
-            vector = self._known[window.start_s, window.end_s]
-            if vector is not None:
-                last = speakers.add(vector, whole=window.end_s - window.start_s >= self._least_s)
-            labels.append(last)
-        return [Turn(self._recording, *span) for span in turns_of(windows, labels)], last
+        vectors = [self._known[each.start_s, each.end_s] for each in windows]
+        whole = [each.end_s - each.start_s >= self._least_s for each in windows]
+        labels = speakers.label(vectors, whole, last)
+        return [Turn(self._recording, *span) for span in turns_of(windows, labels)], labels[-1] if labels else last

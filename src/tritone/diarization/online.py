@@ -7,7 +7,7 @@ A window belongs to the speaker with the most similar voice so far, or begins a 
 mistakes at the beginning stay: whole recordings are better clustered as a whole.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count
 
@@ -75,6 +75,15 @@ class OnlineSpeakers:
             self._sums[index] = self._sums[index] + voice
         self._met[self._labels[index]] = None
         return self._labels[index]
+
+    def label(self, vectors: Sequence[npt.ArrayLike | None], whole: Sequence[bool], last: str) -> list[str]:
+        """Label windows in turn, as of `add`; those without an embedding have the label before, at first `last`."""
+        labels = []
+        for vector, long_enough in zip(vectors, whole, strict=True):
+            if vector is not None:
+                last = self.add(vector, whole=long_enough)
+            labels.append(last)
+        return labels
 
     def _choose(self, cosines: npt.NDArray[np.float64], whole: bool) -> int:
         """The index of the speaker, or that of a new one."""

@@ -9,7 +9,8 @@ whom most of these windows have. Source: pyannote.audio 4.0, `SpeakerDiarization
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations, groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Waveform
 from tritone.diarization.assignment import best_pairs
-from tritone.diarization.clustering import Doubles, Labels, in_order
+from tritone.diarization.clustering import NO_PAIRS, Doubles, Labels, Pairs, in_order, pairs_among
+from tritone.diarization.online import STREAM_SHARE
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.voices import Floats, centres_of
 from tritone.diarization.windows import LEAST_WINDOW_S
@@ -25,7 +27,9 @@ from tritone.diarization.windows import LEAST_WINDOW_S
 Activity = npt.NDArray[np.bool_]
 
 SHIFT_S = 1.0  # from one window to the next
-CLEAN_SHARE = 0.1  # of a window: a local speaker who talks less alone makes no speaker, and gets the nearest one
+CLEAN_SHARE = 0.1  # of a window: a local speaker who says less alone is looked at in the second round
+SHORT_WINDOWS = 3  # in which somebody is found in the second round makes a speaker
+OVERLAP_S = 0.2  # of two local speakers who talk at once, from which they are different people in the clustering too
 NOBODY = -1
 
 
@@ -42,10 +46,14 @@ class Segmenter(Protocol):
 
 @dataclass(frozen=True)
 class LocalSpeaker:
-    """A speaker of one window: its column there, the samples of the voice, and whether they can make a speaker."""
+    """A speaker of one window: its column there, and the samples of the voice.
+
+    `alone`: nobody else talks in them; `whole`: so much of the window is said alone that it can make a speaker.
+    """
 
     column: int
     samples: Waveform = field(repr=False)
+    alone: bool
     whole: bool
 
 
@@ -94,10 +102,10 @@ def local_speakers(
             continue
         clean = activity[:, column] & alone
         samples = window[clean[frame_of]]
-        if len(samples) < least:
+        if not (is_alone := len(samples) >= least):
             samples = window[activity[:, column][frame_of]]
-        whole = clean.mean() >= CLEAN_SHARE
-        yield LocalSpeaker(column, samples if len(samples) >= least else samples[:0], bool(whole))
+        whole = is_alone and bool(clean.mean() >= CLEAN_SHARE)
+        yield LocalSpeaker(column, samples if len(samples) >= least else samples[:0], is_alone, whole)
 
 
 def assign(similarities: Sequence[Doubles], speakers: int) -> Labels:
@@ -120,20 +128,38 @@ def assign(similarities: Sequence[Doubles], speakers: int) -> Labels:
     return found
 
 
+def talk_at_once(activity: Sequence[Activity], places: Sequence[tuple[int, int]], least: int) -> Pairs:
+    """Which local speakers talk at once, and so are different people: (pairs, 2) of indices of places.
+
+    Args:
+        activity: of each window, (frames, local speakers).
+        places: window and column of each local speaker, by window.
+        least: frames of both, from which it is no mere boundary of two turns.
+    """
+    found = []
+    for _, members in groupby(enumerate(places), key=lambda each: each[1][0]):
+        for (one, (window, column)), (other, (_, beside)) in combinations(members, 2):
+            if (activity[window][:, column] & activity[window][:, beside]).sum() >= least:
+                found.append((one, other))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
 def label_local(
     vectors: Floats,
-    whole: npt.NDArray[np.bool_],
+    local: Sequence[LocalSpeaker],
     places: Sequence[tuple[int, int]],
     shape: tuple[int, int],
     options: SpeakerOptions,
+    apart: Pairs = NO_PAIRS,
 ) -> tuple[Labels, int]:
     """Tell the speakers of a recording apart.
 
     Args:
         vectors: (voices, dim), embeddings of local speakers; zeros where there is none.
-        whole: (voices,), those that can make a speaker.
+        local: the local speakers.
         places: window and column of each.
         shape: windows and local speakers of a window.
+        apart: those who are different people, see `talk_at_once`.
 
     Returns:
         (windows, local speakers), numbered by their first appearance, `NOBODY` where nobody talks; and how many.
@@ -147,10 +173,11 @@ def label_local(
             similarities[place] = 0.0
     else:
         units = vectors / np.where(audible, lengths, 1.0)[:, None]
-        making = whole & audible
-        centres = centres_of(units[making if making.any() else audible], options)
+        whole, alone = (audible & np.array([getattr(each, name) for each in local]) for name in ("whole", "alone"))
+        makers = next(each for each in (whole, alone, audible) if each.any())
+        centres = _centres(units, makers, alone & ~makers, options, apart)
         count = len(centres)
-        centres = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
+        centres = _units(centres)
         similarities = np.full((*shape, count), np.nan)
         for place, unit in zip(places, units, strict=True):
             similarities[place] = unit @ centres.T
@@ -158,6 +185,33 @@ def label_local(
     talking = labels != NOBODY
     labels[talking] = in_order(labels[talking])
     return labels, int(labels.max(initial=NOBODY)) + 1
+
+
+def _centres(units: Doubles, makers: Activity, short: Activity, options: SpeakerOptions, apart: Pairs) -> Doubles:
+    """The sums of the voices of each speaker, (speakers, dim).
+
+    Those who never say much alone are found in a second round, among what is said alone for a moment and is like nobody
+    of the first.
+    """
+    least, most = options.bounds
+
+    def found(these: Activity, chosen: SpeakerOptions) -> Doubles:
+        kept = np.flatnonzero(these)
+        return centres_of(units[kept], chosen, pairs_among(apart, kept, len(units)))
+
+    free = replace(options, num_speakers=None, min_speakers=1, max_speakers=most)
+    centres = found(makers, free)
+    strange = short & ((units @ _units(centres).T).max(axis=1) < STREAM_SHARE * options.merge_cosine)
+    if len(centres) < most and strange.sum() >= SHORT_WINDOWS:
+        more = found(strange, replace(free, max_speakers=most - len(centres)))
+        of_each = np.bincount(np.argmax(units[strange] @ _units(more).T, axis=1), minlength=len(more))
+        centres = np.concatenate([centres, more[of_each >= SHORT_WINDOWS]])
+    return centres if len(centres) >= least else found(makers | strange, options)
+
+
+def _units(vectors: Doubles) -> Doubles:
+    result: Doubles = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return result
 
 
 def speaker_frames(

@@ -3,20 +3,21 @@
 label_windows(vectors, lengths_s, options)  ->  labels (windows,) numbered by their first windows
 """
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from tritone.diarization.clustering import (
+    NO_PAIRS,
     Doubles,
     Labels,
+    Pairs,
+    Points,
     agglomerate,
-    condense,
-    counted,
     cut,
-    grouped,
     groups_at,
     in_order,
-    mean_cosines,
     merge_means,
 )
 from tritone.diarization.options import SpeakerOptions
@@ -63,30 +64,40 @@ def nearest(units: Doubles, centres: Doubles) -> Labels:
     return result
 
 
-def centres_of(units: Doubles, options: SpeakerOptions) -> Doubles:
-    """The sums of the windows of each speaker, (speakers, dim)."""
+def centres_of(units: Doubles, options: SpeakerOptions, apart: Pairs = NO_PAIRS) -> Doubles:
+    """The sums of the windows of each speaker, (speakers, dim).
+
+    Args:
+        units: (windows, dim), of length 1.
+        apart: (pairs, 2), windows of different speakers.
+    """
     least, most = options.bounds
-    sums, counts = _condensed(units, MAX_POINTS[options.method])
+    points = _condensed(Points.of(units, apart), MAX_POINTS[options.method])
     if options.method == "spectral":
-        return grouped(sums, spectral(mean_cosines(sums, counts), least=least, most=most))
-    merges = agglomerate(sums, counts)
-    labels = cut(merges, min(len(sums), max(least, groups_at(merges, WINDOW_SHARE * options.merge_cosine))))
-    sums, counts = grouped(sums, labels), counted(counts, labels)
-    sums, counts = merge_means(sums, counts, cosine=options.merge_cosine, least=least, most=len(sums))
-    largest = np.argsort(-counts, kind="stable")
-    kept = np.sort(largest[(counts[largest] >= LEAST_WINDOWS) | (np.arange(len(largest)) < least)])
-    return merge_means(sums[kept], counts[kept], cosine=options.merge_cosine, least=least, most=most)[0]
+        cosines = points.cosines()
+        cosines[points.apart[:, 0], points.apart[:, 1]] = cosines[points.apart[:, 1], points.apart[:, 0]] = -1.0
+        return points.merged(spectral(cosines, least=least, most=most)).sums
+    merges = agglomerate(points)
+    groups = max(least, groups_at(merges, len(points), WINDOW_SHARE * options.merge_cosine))
+    points = points.merged(cut(merges, len(points), min(len(points), groups)))
+    points = merge_means(points, cosine=options.merge_cosine, least=least, most=len(points))
+    largest = np.argsort(-points.counts, kind="stable")
+    kept = np.sort(largest[(points.counts[largest] >= LEAST_WINDOWS) | (np.arange(len(largest)) < least)])
+    return merge_means(points.taken(kept), cosine=options.merge_cosine, least=least, most=most).sums
 
 
-def _condensed(units: Doubles, most: int) -> tuple[Doubles, Doubles]:
-    """Points that stand for the windows, at most so many, as sums and counts.
+def _condensed(points: Points, most: int) -> Points:
+    """Points that stand for the windows, at most so many.
 
     Windows that follow each other are merged in blocks, down to half as many, until all fit.
     """
-    sums, counts = units, np.ones(len(units))
-    while len(sums) > most:
-        parts = [
-            condense(sums[start : start + most], counts[start : start + most]) for start in range(0, len(sums), most)
-        ]
-        sums, counts = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    return sums, counts
+    while len(points) > most:
+        labels: list[Labels] = []
+        for start in range(0, len(points), most):
+            block = points.taken(np.arange(start, min(start + most, len(points))))
+            halved = cut(agglomerate(block), len(block), (len(block) + 1) // 2)
+            labels.append(halved + (labels[-1].max() + 1 if labels else 0))
+        merged = points.merged(np.concatenate(labels))
+        # Where all that is left must stay apart, memory comes first.
+        points = merged if len(merged) < len(points) else replace(points, apart=NO_PAIRS)
+    return points

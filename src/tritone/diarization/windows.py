@@ -91,13 +91,9 @@ class WindowCutter:
         piece = SpeechSegment(start_s, end_s)
         if end_s - start_s < LEAST_WINDOW_S:
             return [Window(start_s, end_s, piece, np.zeros(0, np.float32))]
-        last_s = max(start_s, end_s - self._window_s)
-        count = int(np.ceil((last_s - start_s) / self._shift_s - 1e-6)) + 1
-        starts = [min(start_s + number * self._shift_s, last_s) for number in range(count)]
         audio = self._audio()
         found = []
-        for each in starts:
-            end = min(each + self._window_s, end_s)
+        for each, end in spans_of(start_s, end_s, window_s=self._window_s, shift_s=self._shift_s):
             first, behind = (max(0, round(at * self._rate) - self._first) for at in (each, end))
             found.append(Window(each, end, piece, audio[first:behind].copy()))
         return found
@@ -113,6 +109,14 @@ class WindowCutter:
         if drop > LONGEST_PIECE_S * self._rate:  # seldom, since it copies
             self._parts = [self._audio()[drop:].copy()]
             self._first += drop
+
+
+def spans_of(start_s: float, end_s: float, *, window_s: float, shift_s: float) -> list[tuple[float, float]]:
+    """Where the windows of a piece of speech begin and end; the last one ends with it."""
+    last_s = max(start_s, end_s - window_s)
+    count = int(np.ceil((last_s - start_s) / shift_s - 1e-6)) + 1
+    starts = (min(start_s + number * shift_s, last_s) for number in range(count))
+    return [(each, min(each + window_s, end_s)) for each in starts]
 
 
 def turns_of(windows: Sequence[Window], labels: Sequence[str]) -> list[tuple[float, float, str]]:

@@ -60,7 +60,9 @@ def operators_routes(gateway: Gateway, *, metrics: bool) -> list[BaseRoute]:
 
     async def ready(request: Request) -> Response:
         why = await gateway.why_not_ready()
-        return PlainTextResponse(f"not ready: {why}\n" if why else "ready\n", 503 if why else 200)
+        lines = [f"not ready: {why}" if why else "ready"]
+        lines += [f"upstream {name}: circuit {each.circuit.state}" for name, each in gateway.speech.upstreams.items()]
+        return PlainTextResponse("".join(f"{each}\n" for each in lines), 503 if why else 200)
 
     async def numbers(request: Request) -> Response:
         gateway.metrics.draining.set(gateway.state == "draining")

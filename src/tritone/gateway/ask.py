@@ -13,7 +13,8 @@ from tritone.transcript import Transcript
 AUTO = "auto"  # what models call it that find the language themselves
 DETECTED = (AUTO, "multi")  # what clients call it: the latter are Deepgram's and Riva's
 KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units, where a client gives none
-EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
+EventKind = Literal["speech_started", "eager_end", "resumed", "speech_stopped", "partial", "final"]
+Trigger = Literal["classifier", "silence", "client"]
 SecondPassOutcome = Literal["done", "failed", "timeout", "too_long"]
 
 
@@ -28,6 +29,33 @@ class VadOptions:
     model: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     prefix_s: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnOptions:
+    """When a speaker has finished: after each pause a served classifier is asked, and either the turn ends or goes on.
+
+    `model`: "" is the gateway's. `pause_s`: silence after which it is asked. `threshold`: probability from which the
+    turn ends then. `eager_threshold`: one from which it is said that the turn may be ending; None: never.
+    `max_silence_s`: silence that ends a turn whatever the classifier said.
+    """
+
+    model: str = ""
+    pause_s: float = 0.2
+    threshold: float = 0.5
+    eager_threshold: float | None = None
+    max_silence_s: float = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnEnd:
+    """Why a turn ends, or may be ending. `probability`: of the classifier when it was asked last, None if it never was.
+
+    `trigger`: "classifier" at the pause after which it was asked, "silence" that was as long as it may be, or "client".
+    """
+
+    trigger: Trigger
+    probability: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +74,8 @@ class Ask:
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
     contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`:
     how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`: for streams; None
-    leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
+    leaves segments to the recogniser's endpoint rules. `turns`: for streams; segments are then turns, whatever rules
+    the recogniser has, and `vad` says where speech is. `final_model`: a model for whole recordings that writes the
     final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
@@ -57,6 +86,7 @@ class Ask:
     speakers: SpeakerOptions | None = None
     each_channel: bool = False
     vad: VadOptions | None = None
+    turns: TurnOptions | None = None
     final_model: str = ""
     final_search: Mapping[str, Any] = field(default_factory=dict)
 
@@ -136,6 +166,8 @@ class Event:
     heard, of a final one the end of its segment. `transcript`: of the segment, for texts; times count from the start of
     the stream. `second_pass`: of a final text where two passes were asked for; all but "done" say that the text is that
     of the first pass, because the second failed, took too long, or is not made of so long a segment. "" otherwise.
+    `turn`: where a classifier decides on turns, of `eager_end` and `final`. `eager_end` has the text so far; `resumed`
+    comes after it when the speaker goes on.
     """
 
     kind: EventKind
@@ -143,3 +175,4 @@ class Event:
     time_s: float
     transcript: Transcript | None = None
     second_pass: SecondPassOutcome | Literal[""] = ""
+    turn: TurnEnd | None = None

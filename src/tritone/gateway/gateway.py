@@ -14,7 +14,8 @@ from tritone.client.async_client import AsyncClient
 from tritone.errors import TritoneError
 from tritone.gateway.callers import Caller, Callers
 from tritone.gateway.metrics import Metrics
-from tritone.gateway.options import GatewayOptions
+from tritone.gateway.no_triton import NoTriton
+from tritone.gateway.options import NO_TRITON, GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
@@ -39,6 +40,8 @@ class Gateway:
     """
 
     def __init__(self, options: GatewayOptions) -> None:
+        if options.triton == NO_TRITON and not options.upstreams:
+            raise ValueError("there is no Triton to ask (url is none) and no upstream; one of them is needed")
         self.options = options
         # The client comes after what may be unfit, for it must be closed.
         self.certificates = _certificates(options)
@@ -46,7 +49,8 @@ class Gateway:
         self.callers = Callers(options.keys)
         self.metrics = Metrics()
         self.traces = Traces(options.traces)
-        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_timeout_s)
+        timeout_s = options.limits.triton_timeout_s
+        self.client = NoTriton() if options.triton == NO_TRITON else AsyncClient(options.triton, timeout_s=timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
         self.realtime: dict[str, Callable[[WebSocket], Awaitable[None]]] = {}
         """Who answers at `/v1/realtime` where a subprotocol begins with the key; OpenAI's protocol elsewhere."""
@@ -76,6 +80,8 @@ class Gateway:
         """Why nothing can be asked now; "" if it can."""
         if self.state == "draining":
             return "this gateway is ending"
+        if self.options.triton == NO_TRITON and all(each.circuit.wait_s for each in self.speech.upstreams.values()):
+            return "no upstream answers"
         try:
             return "" if await self.client.is_ready(READY_S) else "Triton is not ready"
         except TritoneError as error:
@@ -91,7 +97,8 @@ class Gateway:
                 self.certificates.look()
 
     async def close(self) -> None:
-        """Free the connection to Triton, and send what is left of traces."""
+        """Free the connections to Triton and upstreams, and send what is left of traces."""
+        await self.speech.close()
         await self.client.close()
         await asyncio.to_thread(self.traces.close)
 

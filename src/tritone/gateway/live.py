@@ -3,9 +3,11 @@
     accept(samples)  ->  [speech_started, partial, ..., speech_stopped, final]
 
 A live stream is a row of segments. The recogniser's own endpoint rules end them, a served voice activity model does, or
-the client (`commit`). Each stream on the server that takes part in it is a leg: one for all segments where the
-recogniser ends them, one for each segment otherwise. A model for whole recordings gets a segment and writes it at its
-end (`whole.py`). Times are those of the whole stream.
+the client (`commit`). With a classifier of ends of turns (`Ask.turns`) a segment is a turn: voice activity finds a
+pause, the classifier says whether the speaker has finished, and if not the turn goes on with the next speech, or ends
+in a long silence. Each stream on the server that takes part in it is a leg: one for all segments where the recogniser
+ends them, one for each segment otherwise. A model for whole recordings gets a segment and writes it at its end
+(`whole.py`). Times are those of the whole stream.
 """
 
 import asyncio
@@ -18,18 +20,20 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.inputs import mono
+from tritone.audio.recent import RecentAudio
 from tritone.audio.waveform import Samples
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.errors import StreamError
-from tritone.gateway.ask import Ask, Event
+from tritone.gateway.arrivals import Arrivals
+from tritone.gateway.ask import Ask, Event, Trigger, TurnEnd, TurnOptions, VadOptions
 from tritone.gateway.callers import Caller
-from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers, live_speakers
+from tritone.gateway.turns import BEFORE_S, TurnClassifier, classifier_of
+from tritone.gateway.upstreams.realtime import RealtimeStream
 from tritone.gateway.whole import WholeStream
-from tritone.texts import tidy
-from tritone.transcript import Transcript, shifted
+from tritone.transcript import Transcript, continued, shifted
 
 if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
@@ -51,9 +55,11 @@ class Live:
         self.held = ExitStack()
         """What is given back when the stream is closed."""
         self._model = ""
-        self._stream: AsyncClientStream | WholeStream | None = None
+        self._stream: AsyncClientStream | WholeStream | RealtimeStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers: LiveSpeakers | None = None
+        self._turns: TurnClassifier | None = None
+        self._vad_options = ask.vad
         self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
@@ -67,6 +73,13 @@ class Live:
         self._text = ""  # of the last partial event
         self._settled: int | None = None
         self._speaking = False
+        self._began_s = 0.0  # where the speech of the turn under way begins
+        self._paused_s: float | None = None  # where the speech of the turn under way ended, for now
+        self._eager = False  # whether it was said that the turn may be ending
+        self._probability: float | None = None  # that it ends, as the classifier said last
+        self._trigger: Trigger = "client"  # of the turn that ends
+        self._parts = Transcript(text="", is_final=False)  # of the turn, which the recogniser's rules ended
+        self._so_far = self._parts  # of the segment under way, as the last partial event had it
         self._over = False
 
     @property
@@ -81,16 +94,25 @@ class Live:
 
     async def start(self) -> None:
         """Check the models; nothing is sent to the server before the first audio. Called by `Speech.open`."""
-        if self._ask.vad is not None:
-            self._vad = await self._speech.detecting(self._ask.vad, self.sample_rate, self.caller)
+        if self._ask.turns is not None:
+            self._turns = await classifier_of(self._speech, self._ask.turns, self.sample_rate, self.caller)
+            self._keep(self._turns.window_s + BEFORE_S)
+            vad = self._ask.vad or VadOptions()
+            self._vad_options = replace(vad, parameters={**vad.parameters, "min_silence_s": self._ask.turns.pause_s})
+        if self._vad_options is not None:
+            self._vad = await self._speech.detecting(self._vad_options, self.sample_rate, self.caller)
         if self._ask.final_model:
             await self._speech.model(self._ask.final_model, "offline")
         if self._ask.speakers is not None:
             self._speakers = await live_speakers(self._speech, self._ask.speakers, self.sample_rate, self.caller)
-            if (kept_s := self._speakers.kept_s) > self._recent.kept_s:
-                self._recent = RecentAudio(self.sample_rate, kept_s)
+            self._keep(self._speakers.kept_s)
         self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
         self._model = self._stream.model.name
+
+    def _keep(self, kept_s: float) -> None:
+        """Keep so many seconds of audio at least; called before there is any."""
+        if kept_s > self._recent.kept_s:
+            self._recent = RecentAudio(self.sample_rate, kept_s)
 
     async def accept(self, samples: npt.NDArray[Any]) -> list[Event]:
         """Take audio and return what happened by now.
@@ -123,6 +145,8 @@ class Live:
         self._require_open()
         await self._end_leg()
         self._begin_leg(self._recent.end)
+        if self._paused_s is not None:
+            self._paused_s, self._speaking = None, False
         return await self._taken(settled=True)
 
     async def finish(self) -> list[Event]:
@@ -133,12 +157,21 @@ class Live:
         self._require_open()
         if self._speakers is not None:
             await self._speakers.finish()
+        self._over = True
         if self._vad is not None:
             await self._follow(await self._vad.finish())
-        self._over = True
+            if self._paused_s is not None:
+                await self._end_speech(self._paused_s, "client")
         if self._vad is None or self._speaking or self._segment == 0:
             await self._end_leg(even_empty=self._segment == 0)
         return await self._taken(settled=True)
+
+    def change_turns(self, turns: TurnOptions) -> None:
+        """Decide on turns otherwise from now on; classifier and pause stay as they are."""
+        if self._ask.turns is not None:
+            self._ask = replace(
+                self._ask, turns=replace(turns, model=self._ask.turns.model, pause_s=self._ask.turns.pause_s)
+            )
 
     async def late(self) -> bool:
         """Wait for a final text that a second model is writing; False at once if there is none.
@@ -199,23 +232,71 @@ class Live:
 
     async def _follow(self, activity: SpeechActivity) -> None:
         for each in activity.segments:
-            if not self._speaking:
-                await self._begin_speech(each.start_s, until_s=each.end_s)
-            self._add_event("speech_stopped", each.end_s)
-            self._speaking = False
-            await self._end_leg(end_s=each.end_s)
-        if activity.speaking_since_s is not None and not self._speaking:
-            await self._begin_speech(activity.speaking_since_s)
+            await self._hear_speech(each.start_s, until_s=each.end_s)
+            await self._hear_pause(each.end_s)
+        if activity.speaking_since_s is not None:
+            await self._hear_speech(activity.speaking_since_s)
+        elif self._paused_s is not None and self._is_too_long(self.received_s):
+            await self._end_speech(self._paused_s, "silence")
+        if self._turns is not None and self._speaking:
+            await self._recognise_until(self._recent.end)
 
-    async def _begin_speech(self, since_s: float, until_s: float | None = None) -> None:
-        assert self._ask.vad is not None
-        self._speaking = True
+    async def _recognise_until(self, end: int) -> None:
+        """Recognise what is missing where a turn began and went on within one piece of audio."""
+        if self._sent < end:
+            await self._recognise(self._recent.between(self._sent, end)[0])
+
+    def _is_too_long(self, time_s: float) -> bool:
+        """Whether the pause is so long then that it ends the turn."""
+        assert self._ask.turns is not None
+        assert self._paused_s is not None
+        return time_s - self._paused_s >= self._ask.turns.max_silence_s
+
+    async def _hear_speech(self, since_s: float, until_s: float | None = None) -> None:
+        """Begin a segment, unless one is under way."""
+        if self._paused_s is not None:
+            if self._is_too_long(since_s):
+                await self._end_speech(self._paused_s, "silence")
+            else:
+                self._paused_s = None
+                if self._eager:
+                    self._eager = False
+                    self._add_event("resumed", since_s)
+        if self._speaking:
+            return
+        assert self._vad_options is not None
+        self._speaking, self._began_s, self._probability = True, since_s, None
         self._add_event("speech_started", since_s)
-        begin = max(self._sent, round((since_s - self._ask.vad.prefix_s) * self.sample_rate))
+        begin = max(self._sent, round((since_s - self._vad_options.prefix_s) * self.sample_rate))
         end = self._recent.end if until_s is None else round(until_s * self.sample_rate)
         found, begin = self._recent.between(begin, end)
         self._begin_leg(begin)
         await self._recognise(found)
+
+    async def _hear_pause(self, end_s: float) -> None:
+        """End the segment, unless it is a turn that goes on."""
+        turns = self._ask.turns
+        if turns is None or self._turns is None or self._over:
+            await self._end_speech(end_s, "client")
+            return
+        begin, end = (round(each * self.sample_rate) for each in (self._began_s - BEFORE_S, end_s + turns.pause_s))
+        await self._recognise_until(min(end, self._recent.end))
+        asked = time.monotonic()
+        self._paused_s = end_s
+        self._probability = await self._turns.probability(self._recent.between(begin, end)[0])
+        self._speech.observe("turn", self, time.monotonic() - asked)
+        if self._probability >= turns.threshold:
+            await self._end_speech(end_s, "classifier")
+        elif turns.eager_threshold is not None and self._probability >= turns.eager_threshold:
+            self._eager = True
+            turn = TurnEnd(trigger="classifier", probability=self._probability)
+            self._add_event("eager_end", end_s, await self._speech.written(self._so_far, self._ask.texts), turn=turn)
+
+    async def _end_speech(self, end_s: float, trigger: Trigger) -> None:
+        self._speaking, self._eager, self._paused_s, self._trigger = False, False, None, trigger
+        self._add_event("speech_stopped", end_s)
+        await self._end_leg(end_s=end_s)
+        self._trigger = "client"
 
     # Legs: streams on the server.
 
@@ -235,7 +316,7 @@ class Live:
             last = await stream.finish()
             self._stream = None
             await self._read(replace(last, text="", is_final=False), over=True)  # segments that ended on the way
-            last = self._placed(last)
+            last = continued(self._parts, self._placed(last))
             self._speech.observe("final", self, time.monotonic() - asked)
         if last.text or even_empty:
             await self._finish_segment(last, end_s)
@@ -249,16 +330,20 @@ class Live:
 
     async def _read(self, found: Transcript, *, over: bool = False) -> None:
         for each in found.ended:
-            await self._finish_segment(self._placed(each), None)
+            if self._turns is None:
+                await self._finish_segment(self._placed(each), None)
+            else:
+                self._parts = continued(self._parts, self._placed(each))
         if over or (found.text, found.settled) == (self._text, self._settled):
             return
-        placed = self._placed(found)
-        if not self._text:
+        placed = continued(self._parts, self._placed(found))
+        if not (self._text or self._parts.text):
             self._found_text(placed)
         self._text, self._settled = found.text, found.settled
+        self._so_far = placed
         if self._speakers is not None:
-            placed = self._speakers.so_far(placed)
-        self._add_event("partial", self.received_s, tidy(placed, self._ask.texts))
+            placed = await self._speakers.so_far(placed, self._recent)
+        self._add_event("partial", self.received_s, self._speech.so_far(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""
@@ -269,29 +354,37 @@ class Live:
             self._speech.observe("first_partial", self, time.monotonic() - came)
 
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
-        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.received_s
+        if end_s is None:
+            end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
         if self._vad is None and placed.text:
             if not self._text:
                 self._found_text(placed)
             self._add_event("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
-        samples, begin = self._recent.between(self._since, end)
-        begin_s = begin / self.sample_rate
-        audio = (samples, self.sample_rate, begin_s)
-        final = await self._speech.finished(placed, self._ask, audio, self._speakers)
-        event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=replace(final, is_final=True))
+        if self._speakers is not None:
+            placed = await self._speakers.labelled(placed, self._recent)
+        final = await self._speech.written(placed, self._ask.texts)
+        event = Event(
+            kind="final",
+            segment=self._segment,
+            time_s=end_s,
+            transcript=replace(final, is_final=True),
+            turn=TurnEnd(trigger=self._trigger, probability=self._probability) if self._turns is not None else None,
+        )
         if self._second is None:
             self._events.append(event)
             self._final(event)
         else:
+            samples, begin = self._recent.between(self._since, end)
             whole = begin <= self._since and len(samples) <= MAX_SEGMENT_S * self.sample_rate
-            self._second.begin(event, samples, begin_s, whole=whole)
+            self._second.begin(event, samples, begin / self.sample_rate, whole=whole)
         self._since = end
         self._segment += 1
         self._text, self._settled = "", None
+        self._parts = self._so_far = Transcript(text="", is_final=False)
 
-    def _add_event(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
-        event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript)
+    def _add_event(self, kind: Any, time_s: float, transcript: Transcript | None = None, **more: Any) -> None:
+        event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript, **more)
         if self._second is None:
             self._events.append(event)
         else:

@@ -25,6 +25,7 @@ class Metrics:
                 "first_partial_seconds", "From the audio of a segment's first word to its text."
             ),
             "final": histogram("final_seconds", "From the end of a segment by the client to its final text."),
+            "turn": histogram("turn_seconds", "From a pause to what the classifier of ends of turns says."),
             "end_of_speech": histogram("end_of_speech_seconds", "From the audio of a segment's end to its final text."),
         }
         own = {"namespace": NAMESPACE, "registry": self.registry}
@@ -40,13 +41,31 @@ class Metrics:
         self.refusals = Counter("refusals", "Refused by the gateway itself.", ["protocol", "code"], **own)  # type: ignore[arg-type]
         self.streams = Gauge("streams_open", "Live streams.", ["protocol"], **own)  # type: ignore[arg-type]
         self.opened = Counter("streams", "Live streams that were opened.", ["protocol"], **own)  # type: ignore[arg-type]
-        audio = Counter("audio_seconds", "Audio that was taken.", where, **own)  # type: ignore[arg-type]
+        audio = Counter("audio_seconds", "Audio that was taken, or spoken.", where, **own)  # type: ignore[arg-type]
         # It is counted with every chunk of every stream, which takes less time than to look for the counter.
         self.audio = lru_cache(maxsize=1024)(audio.labels)
         self.second_passes = Counter(
             "second_passes",
             "Segments whose text a second model was to write.",
             [*where, "outcome"],
+            **own,  # type: ignore[arg-type]
+        )
+        upstream = ["upstream"]
+        self.upstream_requests = Counter(
+            "upstream_requests",
+            "Requests to servers of others, attempts counted.",
+            ["upstream", "outcome"],
+            **own,  # type: ignore[arg-type]
+        )
+        self.upstream_seconds = Histogram(
+            "upstream_seconds", "Their time.", upstream, namespace=NAMESPACE, registry=self.registry, buckets=TIMES
+        )
+        self.upstream_retries = Counter("upstream_retries", "Attempts after the first.", upstream, **own)  # type: ignore[arg-type]
+        self.upstream_streams = Gauge("upstream_streams_open", "Streams to them.", upstream, **own)  # type: ignore[arg-type]
+        self.upstream_circuit = Gauge(
+            "upstream_circuit",
+            "1 for the state that its circuit is in.",
+            ["upstream", "state"],
             **own,  # type: ignore[arg-type]
         )
         self.draining = Gauge("draining", "Whether the gateway is ending.", **own)  # type: ignore[arg-type]

@@ -2,14 +2,17 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritone.gateway.upstreams.options import UpstreamOptions
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
+from tritone.transcript import Transcript
 
 DEFAULT_PORT = 9000
+NO_TRITON = "none"  # in place of an address
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 
 
@@ -20,11 +23,14 @@ class GatewayOptions:
     `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
     "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
+    `punctuation`: writes marks into final transcripts, in place of rules, where they are asked for; called in threads.
+    `upstreams`: models of servers that speak OpenAI's API, beside those of Triton.
     """
 
     triton: str = option(
         "http://localhost:8000",
-        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
+        "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://…; none where models of "
+        "--upstreams are all there is.",
         name="url",
         metavar="URL",
     )
@@ -38,6 +44,9 @@ class GatewayOptions:
         "writes each utterance at its end.",
     )
     vad_model: str = option("", "Model that finds speech in live streams.")
+    turn_model: str = option(
+        "", "Model that says after a pause whether a speaker has finished, such as Smart Turn; it needs voice activity."
+    )
     chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
     ping_s: float = option(
         10.0, "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."
@@ -45,6 +54,8 @@ class GatewayOptions:
     drain_s: float = option(10.0, "How long live streams may go on after SIGTERM, in seconds.")
     cors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    punctuation: Callable[[Transcript], Transcript] | None = None
+    upstreams: tuple[UpstreamOptions, ...] = ()
     keys: Path | None = option(
         None, "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."
     )
@@ -64,6 +75,9 @@ class GatewayOptions:
                 raise ValueError(f"{name} must be 1 to 65535, or 0 for any, got {port}")
             if port and (other := taken.setdefault(port, name)) != name:
                 raise ValueError(f"{other} and {name} are both {port}; each needs a port of its own")
+        names = [each.name for each in self.upstreams]
+        if twice := {each for each in names if names.count(each) > 1}:
+            raise ValueError(f"several upstreams are called {', '.join(sorted(twice))}")
         for origin in self.cors:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f"cors takes origins like https://app.example, without a path, got {origin!r}")

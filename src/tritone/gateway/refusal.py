@@ -19,6 +19,7 @@ from tritone.errors import (
     InputError,
     MissingDependencyError,
     RetryError,
+    ServerAnswerError,
     ServerBusyError,
     ServerTimeoutError,
     ServerUnreachableError,
@@ -142,6 +143,9 @@ def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, RetryError):
         status, code, message = _now(error)
         return ErrorAnswer(status=status, code=code, message=message, retry_after_s=error.retry_after_s)
+    if isinstance(error, ServerAnswerError):
+        message = "the server of this model answered what its protocol does not have; its operator's log says more"
+        return ErrorAnswer(status=502, code="bad_answer", message=message)
     code = "unavailable" if isinstance(error, MissingDependencyError) else "internal_error"
     message = "the speech service is not set up for this; its operator's log says more"
     if not isinstance(error, TritoneError):

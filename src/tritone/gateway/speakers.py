@@ -1,5 +1,4 @@
-"""Words get speakers: by clustering of embeddings, of live streams as their segments end; or by a model that tells
-speakers apart itself, of streams word by word."""
+"""Words get speakers: by embeddings of their voices, or by a model that tells speakers apart itself."""
 
 import asyncio
 import threading
@@ -10,25 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritone.activity import SpeechSegment
-from tritone.audio.files import resample
-from tritone.audio.waveform import Samples, Waveform, widened
+from tritone.audio.recent import RecentAudio
+from tritone.audio.waveform import Samples, Waveform
 from tritone.client.async_stream import AsyncActivityStream
-from tritone.diarization import (
-    Diarizer,
-    OnlineSpeakers,
-    TurnsSoFar,
-    WindowCutter,
-    speech_of,
-    turns_of,
-    with_speakers,
-)
+from tritone.client.models import ModelInfo
+from tritone.diarization import Diarizer, TurnsSoFar, WordSpeakers, speech_of, with_speakers
 from tritone.diarization import SpeakerOptions as DiarizationOptions
-from tritone.diarization.listening import GivenSpeechStream
+from tritone.diarization.live import Steps
 from tritone.diarization.network import turns_in
-from tritone.diarization.voices import SHORT_SHARE, Floats
+from tritone.diarization.voices import Floats
 from tritone.errors import OperatorError
-from tritone.formats.rttm import Turn
 from tritone.gateway.ask import SpeakerOptions
 from tritone.gateway.callers import Caller
 from tritone.transcript import Transcript
@@ -74,23 +64,23 @@ class LiveSpeakers(ABC):
 
     kept_s: float = 0.0
 
-    async def hear(self, samples: Samples) -> None:  # noqa: B027  # clustering waits for whole segments
+    async def hear(self, samples: Samples) -> None:  # noqa: B027  # embedded is where words are
         """Take audio as it comes, before it is recognised."""
 
     async def finish(self) -> None:  # noqa: B027
         """No more audio comes."""
 
-    def so_far(self, found: Transcript) -> Transcript:
-        """A text that still grows, with the speakers of its words as far as they are known."""
-        return found
-
     @abstractmethod
-    async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
-        """The transcript of a segment, with the speakers of its words.
+    async def so_far(self, found: Transcript, audio: RecentAudio) -> Transcript:
+        """A text that still grows, with the speakers of its words as far as they are known.
 
         Args:
-            audio: (samples,) of the segment, their rate in Hz, and where they begin in the stream, in seconds.
+            audio: of the stream.
         """
+
+    @abstractmethod
+    async def labelled(self, found: Transcript, audio: RecentAudio) -> Transcript:
+        """The transcript of a segment that has ended, with the speakers of its words; these stay."""
 
     async def close(self) -> None:  # noqa: B027
         """Free what the server holds; the second call does nothing."""
@@ -100,7 +90,7 @@ async def live_speakers(speech: "Speech", wanted: SpeakerOptions, sample_rate: i
     """The speakers of a live stream of that rate in Hz, by the model that is wanted; raises as `labelled`."""
     info = await speech.speaker_model(wanted, live=True)
     if info.kind == "embedding":
-        return ClusteredSpeakers(speech, wanted, caller)
+        return EmbeddedSpeakers(speech, info, wanted, caller)
     return TrackedSpeakers(await speech.diarizing(info.name, sample_rate, caller))
 
 
@@ -116,54 +106,40 @@ class TrackedSpeakers(LiveSpeakers):
     async def finish(self) -> None:
         self._turns.add(await self._stream.finish())
 
-    def so_far(self, found: Transcript) -> Transcript:
+    async def so_far(self, found: Transcript, audio: RecentAudio) -> Transcript:
         return self._turns.labelled(found)
 
-    async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
+    async def labelled(self, found: Transcript, audio: RecentAudio) -> Transcript:
         return self._turns.labelled(found)
 
     async def close(self) -> None:
         await self._stream.close()
 
 
-class ClusteredSpeakers(LiveSpeakers):
-    """Speakers of a stream by embeddings; segments are labelled when they are final, and keep their labels."""
+class EmbeddedSpeakers(LiveSpeakers):
+    """Speakers of a stream by embeddings of where its text has words; see `WordSpeakers`."""
 
-    kept_s = 600.0  # segments are embedded when they are over
+    kept_s = 600.0  # a segment of a model for whole recordings is embedded when it is over
 
-    def __init__(self, speech: "Speech", wanted: SpeakerOptions, caller: Caller) -> None:
-        self._speech, self._wanted, self._caller = speech, wanted, caller
-        options = self._options = DiarizationOptions()
-        most = wanted.num_speakers or wanted.max_speakers or options.max_speakers
-        self._speakers = OnlineSpeakers(merge_cosine=options.merge_cosine, max_speakers=most)
+    def __init__(self, speech: "Speech", info: ModelInfo, wanted: SpeakerOptions, caller: Caller) -> None:
+        self._speech, self._info, self._caller = speech, info, caller
+        self._words = WordSpeakers(info.sample_rate, options=_diarization_options(wanted))
 
-    async def labelled(self, found: Transcript, audio: tuple[Samples, int, float]) -> Transcript:
-        samples, sample_rate, begin_s = audio
-        speech = [SpeechSegment(each.start_s - begin_s, each.end_s - begin_s) for each in speech_of(found)]
-        if not speech or not samples.size:
+    async def so_far(self, found: Transcript, audio: RecentAudio) -> Transcript:
+        return await self._perform(self._words.labelling(found, audio, final=False))
+
+    async def labelled(self, found: Transcript, audio: RecentAudio) -> Transcript:
+        return await self._perform(self._words.labelling(found, audio, final=True))
+
+    async def _perform(self, steps: Steps) -> Transcript:
+        try:
+            waveforms = next(steps)
+            while True:
+                rate = self._info.sample_rate
+                waveforms = steps.send(await _embedded(self._speech, waveforms, self._info.name, rate, self._caller))
+        except StopIteration as end:
+            found: Transcript = end.value
             return found
-        info = await self._speech.model(self._wanted.model, "embedding")
-        options, rate = self._options, info.sample_rate
-        waveform = widened(resample(samples, sample_rate, rate))
-        listener = GivenSpeechStream([SpeechSegment(max(0.0, each.start_s), each.end_s) for each in speech], rate)
-        cutter = WindowCutter(rate, window_s=options.window_s, shift_s=options.shift_s)
-        windows = cutter.accept(waveform, listener.accept(waveform))
-        windows += cutter.accept(np.zeros(0, np.float32), listener.finish())
-        long_enough = [each for each in windows if len(each.samples)]
-        vectors = iter(
-            await _embedded(self._speech, [each.samples for each in long_enough], info.name, rate, self._caller)
-        )
-        labels, last = [], ""
-        for window in windows:
-            vector = next(vectors) if len(window.samples) else None
-            if vector is not None and vector.any():
-                whole = window.end_s - window.start_s >= SHORT_SHARE * options.window_s
-                last = self._speakers.add(vector, whole=whole)
-            labels.append(last)
-        turns = [
-            Turn("", start_s + begin_s, end_s + begin_s, label) for start_s, end_s, label in turns_of(windows, labels)
-        ]
-        return with_speakers(found, turns)
 
 
 def _diarization_options(wanted: SpeakerOptions) -> DiarizationOptions:

@@ -19,35 +19,45 @@ from tritone.audio.files import StoredAudio, channels_of, check_sample_rate
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
-from tritone.client.models import Kind, ModelInfo
+from tritone.client.models import Kind, ModelInfo, choose
 from tritone.diarization.channels import merged_channels
 from tritone.errors import AudioError, InputError
-from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, TurnOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
-from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.saying import Voices
+from tritone.gateway.speakers import labelled
+from tritone.gateway.upstreams.realtime import RealtimeStream
+from tritone.gateway.upstreams.upstream import Upstream
 from tritone.gateway.visit import VISIT
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
 from tritone.net.limits import GatewayLimits
-from tritone.texts import tidy
+from tritone.texts import TextOptions, tidy
 from tritone.transcript import Transcript
 
 __all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
 
 
 class Speech:
-    """One Triton, as the protocols use it; one per process."""
+    """One Triton, and models of other servers beside it, as the protocols use them; one per process."""
 
     def __init__(self, client: AsyncClient, options: GatewayOptions, metrics: Metrics) -> None:
         self._client = client
         self._options = options
         self._metrics = metrics
         self._lives: set[Live] = set()
+        self.upstreams = {each.name: Upstream(each, metrics) for each in options.upstreams}
+        """By the names of their models for clients."""
+        self._elsewhere = {
+            (info.name, info.kind): (upstream, info) for upstream in self.upstreams.values() for info in upstream.infos
+        }
+        self.voices = Voices(client, options, self.count_audio)
+        """Who speaks texts."""
 
     @property
     def limits(self) -> GatewayLimits:
@@ -58,8 +68,15 @@ class Speech:
         return len(self._lives)
 
     async def models(self) -> list[ModelInfo]:
-        """The ready models that transcribe recordings or streams, by name."""
-        return [each for each in await self._client.models() if each.kind in ("offline", "streaming")]
+        """The models that transcribe recordings or streams, by name."""
+        return [each for each in await self.all_models() if each.kind in ("offline", "streaming")]
+
+    async def all_models(self) -> list[ModelInfo]:
+        """The ready models of Triton, and those of upstreams, which stand for models of Triton with their names."""
+        elsewhere = [info for _, info in self._elsewhere.values()]
+        names = {info.name for info in elsewhere}
+        found = [each for each in await self._client.models() if each.name not in names] + elsewhere
+        return sorted(found, key=lambda each: each.name)
 
     async def model(self, name: str, kind: Kind) -> ModelInfo:
         """The served model of that name, or the gateway's own of that kind for "" and its aliases.
@@ -76,10 +93,28 @@ class Speech:
         if name in self._options.aliases:
             name = ""
         try:
-            return await self._client.model(name or own.get(kind) or None, kind=kind)
+            return await self._model(name or own.get(kind, ""), kind)
         except InputError as error:
             message = ADDRESS.sub("", str(error))
             raise GatewayRefusal(404, message, code="model_not_found") from error
+
+    async def _model(self, name: str, kind: Kind) -> ModelInfo:
+        """The model of that name: an upstream's, else Triton's; for "" Triton's only one, else the upstreams' only one.
+
+        Raises:
+            InputError: there is none, or several would do.
+        """
+        if (name, kind) in self._elsewhere:
+            return self._elsewhere[name, kind][1]
+        if name in {each for each, _ in self._elsewhere}:
+            raise InputError(f"model '{name}' is of an upstream, and not {kind}")
+        try:
+            return await self._client.model(name or None, kind=kind)
+        except InputError:
+            fitting = [info for _, info in self._elsewhere.values() if info.kind == kind]
+            if name or not fitting or any(each.kind == kind for each in await self._client.models()):
+                raise
+            return choose(fitting, None, kind, "the gateway's upstreams")
 
     async def speaker_model(self, wanted: SpeakerOptions, *, live: bool) -> ModelInfo:
         """The served model that distinguishes speakers, of recordings or of live streams: the one that is wanted, else
@@ -92,6 +127,25 @@ class Speech:
             with suppress(InputError):
                 return await self._client.model(wanted.model or None, kind=own)
         return await self.model(wanted.model, "embedding")
+
+    @property
+    def turns(self) -> TurnOptions | None:
+        """How turns end where a client does not say; None where the gateway has no classifier of their ends."""
+        return TurnOptions() if self._options.turn_model else None
+
+    async def turn_model(self, name: str) -> ModelInfo:
+        """The served classifier of ends of turns of that name, or the gateway's own for "".
+
+        Raises:
+            GatewayRefusal: there is no such model.
+            RetryError: the server cannot be asked.
+        """
+        if not (wanted := name or self._options.turn_model):
+            raise GatewayRefusal(404, "this gateway has no model that finds ends of turns", code="model_not_found")
+        try:
+            return await self._client.model(wanted, kind=None)
+        except InputError as error:
+            raise GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found") from error
 
     async def live_model(self, name: str) -> ModelInfo:
         """The served model of that name for live streams, or the gateway's own for "" and its aliases.
@@ -107,10 +161,10 @@ class Speech:
             else name or self._options.stream_model
         ):
             with suppress(InputError):
-                found = await self._client.model(wanted, kind="offline")
+                found = await self._model(wanted, "offline")
                 if found.has_prompt:
                     with suppress(InputError):
-                        return await self._client.model(f"{wanted}-streaming", kind="streaming")
+                        return await self._model(f"{wanted}-streaming", "streaming")
                 return found
         return await self.model(name, "streaming")
 
@@ -135,7 +189,7 @@ class Speech:
         found = recording.whole
         if wanted is not None:
             found = await labelled(self, audio, found, wanted, caller)
-        return tidy(found, ask.texts)
+        return await self.written(found, ask.texts)
 
     async def channels(self, audio: bytes | Path, ask: Ask, caller: Caller) -> list[Transcript]:
         """Transcribe each channel of a recording alone, in their order; raises as `transcribe`."""
@@ -146,7 +200,7 @@ class Speech:
             async with aclosing(recording.parts()) as parts:
                 async for _ in parts:
                     pass
-            found.append(tidy(recording.whole, ask.texts))
+            found.append(await self.written(recording.whole, ask.texts))
         return found
 
     async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
@@ -160,7 +214,7 @@ class Speech:
             return
         async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
             async for part in parts:
-                yield tidy(part, ask.texts)
+                yield await self.written(part, ask.texts)
 
     async def once(
         self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller, *, details: bool | None = None
@@ -172,10 +226,15 @@ class Speech:
             details: as of `Ask`, in its place.
         """
         info = await self.model(model, "offline")
+        wanted = ask.details if details is None else details
+        if found := self._elsewhere.get((info.name, "offline")):
+            return await found[0].transcribe(
+                samples, sample_rate, ask.search, times=wanted or ask.details, headers=caller.headers
+            )
         return await self._client.transcribe(
             samples,
             info.name,
-            details=(ask.details if details is None else details) and info.has_details,
+            details=wanted and info.has_details,
             search=ask.search,
             sample_rate=sample_rate,
             headers=caller.headers,
@@ -216,12 +275,18 @@ class Speech:
             live.held = held.pop_all()
         return live
 
-    async def recognising(self, ask: Ask, sample_rate: int, caller: Caller) -> AsyncClientStream | WholeStream:
+    async def recognising(
+        self, ask: Ask, sample_rate: int, caller: Caller
+    ) -> AsyncClientStream | WholeStream | RealtimeStream:
         """A stream on the server that recognises, or what collects an utterance for a model of whole recordings."""
         info = await self.live_model(ask.model)
         if info.kind == "offline":
             return WholeStream(
                 info, sample_rate, lambda samples: self.once(samples, sample_rate, info.name, ask, caller)
+            )
+        if found := self._elsewhere.get((info.name, "streaming")):
+            return RealtimeStream(
+                found[0], info, sample_rate, ask.search, turns=ask.vad is None, headers=caller.headers
             )
         return await self._client.stream(
             info.name,
@@ -243,6 +308,11 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def classified(self, model: str, tensor: str, samples: Samples, caller: Caller) -> npt.NDArray[np.float32]:
+        """The answer of a model whose one input is `tensor`: what its one output holds."""
+        found = await self._client.infer({tensor: samples}, model, headers=caller.headers)
+        return next(iter(found.values()))
+
     async def diarize(self, audio: bytes | Path, model: str, caller: Caller) -> SpeechActivity:
         """Who speaks when in a recording, by a model that tells speakers apart."""
         return await self._client.diarize(audio, model, headers=caller.headers)
@@ -260,30 +330,33 @@ class Speech:
     async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
         """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
         second = replace(ask, search=ask.final_search)
-        return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
+        return await self.written(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
 
-    async def finished(
-        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
-    ) -> Transcript:
-        """The final transcript of a segment of a live stream as the client wants it.
+    def so_far(self, found: Transcript, texts: TextOptions) -> Transcript:
+        """A partial transcript as the client wants it; marks of the gateway's own model come with the final one."""
+        return tidy(found, texts if self._options.punctuation is None else replace(texts, punctuate=False))
 
-        Args:
-            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
-            speakers: of the stream, where words get speakers.
-        """
-        if speakers is not None:
-            found = await speakers.labelled(found, audio)
-        return tidy(found, ask.texts)
+    async def written(self, found: Transcript, texts: TextOptions) -> Transcript:
+        """A final transcript as the client wants it, punctuated by the gateway's own model if there is one."""
+        written = self.so_far(found, texts)
+        if self._options.punctuation is None or not texts.punctuate:
+            return written
+        return await asyncio.to_thread(self._options.punctuation, written)
+
+    async def close(self) -> None:
+        """Close the connections to upstreams."""
+        for each in self.upstreams.values():
+            await each.close()
 
     def count_audio(self, audio_s: float, model: str, caller: Caller) -> None:
-        """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
+        """Count audio that came or was made, in seconds; raises `GatewayRefusal` if it is more than the caller may."""
         caller.count_audio(audio_s)
         if (visit := VISIT.get()) is not None:
             visit.model, visit.audio_s = model, visit.audio_s + audio_s
         self._metrics.audio(caller.protocol, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:
-        """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
+        """Count a latency of a live stream: "first_partial", "final", "turn" or "end_of_speech"."""
         self._metrics.latencies[what].labels(live.caller.protocol, live.model).observe(seconds)
 
     def count_second_pass(self, live: Live, outcome: SecondPassOutcome) -> None:

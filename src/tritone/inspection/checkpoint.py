@@ -53,6 +53,7 @@ SPEECHBRAIN, HYPERPARAMS = "embedding_model.ckpt", "hyperparams.yaml"  # its wei
 CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
 ENDS = ("onnx", "weights", "data")  # of graphs of sherpa-onnx, and of files that weights lie in beside them
 PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
+SEGMENTATION = "pyannote-segmentation"  # in names of ONNX files of it, or of their folders
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 
 
@@ -125,6 +126,9 @@ def _folder(folder: Path) -> Checkpoint:
     def some(*patterns: str) -> list[Path]:
         return [folder / each for pattern in patterns for each in names if fnmatchcase(each, pattern)]
 
+    for graph in (folder / "model.onnx", folder / "onnx" / "model.onnx"):  # sherpa-onnx's folder, and the hub's
+        if SEGMENTATION in folder.name and graph.is_file():
+            return _file(graph)
     if "config.json" in names:
         config = _json(folder / "config.json")
         if "model.bin" in names and ("model_type" not in config or _is_whisper_binary(folder / "model.bin")):
@@ -166,6 +170,15 @@ def _folder(folder: Path) -> Checkpoint:
             extra="export",
             int8=True,
         )
+    if {"config.yaml", "model.pt", "tokens.json"} <= set(names):
+        return Checkpoint(
+            what="a punctuation model of FunASR",
+            family="funasr",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("config.yaml", "model.pt", "tokens.json", "jieba_usr_dict"),
+            extra="export",
+        )
     if (config_yaml := some("config.yaml")) and (weights := some("avg_model.pt", "model_*.pt")):
         return _of_wespeaker(weights[0], config_yaml[0])
     if some("*-encoder*.onnx") and some("*-decoder*.onnx") and (table := some("*-tokens.txt")):
@@ -196,6 +209,14 @@ def _folder(folder: Path) -> Checkpoint:
             first="folder",
             files=some(*(f"*.{end}" for end in ENDS), "tokens.txt"),
         )
+    if some("model.onnx", "model.int8.onnx") and some("tokens.json"):
+        return Checkpoint(
+            what="a punctuation model of sherpa-onnx",
+            family="sherpa-onnx",
+            arguments={"folder": folder},
+            first="folder",
+            files=some("model.onnx", "model.int8.onnx"),
+        )
     if icefall := some("pretrained.pt", "jit_script*.pt", "epoch-*.pt", "checkpoint-*.pt"):
         chosen = icefall[-1] if icefall[0].name != "pretrained.pt" else icefall[0]
         if chosen.name != "pretrained.pt" or _tokens_of_icefall(chosen):  # Resemblyzer's has the same name
@@ -214,20 +235,42 @@ def _folder(folder: Path) -> Checkpoint:
     )
 
 
+NAMED_GRAPHS = {
+    "silero_vad": ("silero", "a voice activity detector of silero"),
+    "smart-turn": ("smart-turn", "a classifier of ends of turns"),
+}
+"""ONNX files that are known by a part of their name: the export, and what they are."""
+
+
 def _file(path: Path) -> Checkpoint:
     suffix = path.suffix.lower()
     if path.name in OF_FOLDERS or (path.name == BINARY and (path.parent / "config.json").is_file()):
         return _folder(path.parent)
     if suffix == ".nemo":
         return _of_nemo(path)
+    if suffix == ".onnx" and any(SEGMENTATION in part for part in path.parts[-4:]):
+        return Checkpoint(
+            what="a segmentation network of pyannote.audio in ONNX",
+            family="pyannote",
+            arguments={"checkpoint": path},
+            files=[path],
+            extra="export",
+        )
+    if suffix == ".onnx" and (config := path.with_name(f"{path.name}.json")).is_file():
+        return Checkpoint(
+            what="a voice of Piper", family="piper", arguments={"voice": path}, first="voice", files=[path, config]
+        )
     if suffix == ".onnx":
-        family, what = ("silero", "a voice activity detector of silero") if "silero_vad" in path.name else ("onnx", "")
+        family, what = next(
+            (found for name, found in NAMED_GRAPHS.items() if name in path.name), ("onnx", "a graph in ONNX")
+        )
+        argument = "model" if family == "onnx" else "file"
         beside = [each for each in path.parent.glob(f"{path.stem}*") if each.is_file()]
         return Checkpoint(
-            what=what or "a graph in ONNX",
+            what=what,
             family=family,
-            arguments={"file" if family == "silero" else "model": path},
-            first="" if family == "silero" else "model",
+            arguments={argument: path},
+            first=argument,
             files=sorted({path, *beside}),
         )
     if not any(fnmatchcase(path.name.lower(), each) for each in (*TORCH, "*.pt2")):

@@ -29,6 +29,8 @@ class GenericKind(Kind):
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.tensors is None:
             return f"kind is {self.name!r}: a generic model, and nothing else, has the part `generic`"
+        if (manifest.punctuation is not None) != (self.name == "punctuation"):
+            return f"kind is {self.name!r}: a model that writes marks, and nothing else, has the part `punctuation`"
         python = any(artifact.runtime == "python" for artifact in manifest.artifacts)
         if python != (manifest.tensors.python is not None):
             return "an artifact of runtime python and the part `generic.python` belong together"

@@ -1,6 +1,6 @@
 """Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once.
 
-Both may be one graph, of role `encoder`, as ready-made models have it.
+Both may be one graph, of role `encoder`, as ready-made models have it, or of role `streaming_encoder`.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from tritone.runtime.graph import TensorSpec
 
 
 class ParaformerKind(SpeechKind):
-    """Whole utterances alone; outputs have one axis, as those of CTC models."""
+    """Outputs have one axis, as those of CTC models."""
 
     name = "paraformer"
     noun = "a Paraformer"
@@ -35,6 +35,10 @@ class ParaformerKind(SpeechKind):
         return decoded | {"token_sums": TensorSpec(FLOAT32, (None, None)), "num_tokens": TensorSpec(INT64, (None,))}
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        if role == "streaming_encoder":
+            inputs, outputs = super().tensors(manifest, role)
+            del outputs["token_sums"]
+            return inputs, outputs | {"token_frames": TensorSpec(INT64, (None, None))}
         if role != "decoder":
             return super().tensors(manifest, role)
         row = TensorSpec(INT64, (None,))
@@ -44,7 +48,7 @@ class ParaformerKind(SpeechKind):
     def open_searching(
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
     ) -> ParaformerSearching:
-        return ParaformerSearching(bundle, settings, placement=placement)
+        return ParaformerSearching(bundle, graph, settings, placement=placement)
 
     def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
         return encoder_outputs(decoded="encoder_out" not in available)

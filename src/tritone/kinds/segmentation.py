@@ -19,7 +19,7 @@ class SegmentationKind(Kind):
     name = "segmentation"
     noun = "a segmentation network"
     does = "it tells who talks in each frame of a window"
-    usage = "Use it with `tritone diarize --segmentation` or tritone.load"
+    usage = "Use it with `tritone diarize --segmentation`, Client.segment or tritone.load"
     in_process = "tritone.pipelines.segmenter:Segmenter"
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     takes_pcm = True
@@ -46,6 +46,10 @@ class SegmentationKind(Kind):
             "num_frames": TensorSpec(INT64, (None,)),
         }
         return dict(WAVEFORMS), outputs
+
+    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+        part = segmentation_of(bundle)
+        return part.window_samples, bundle.manifest.encoder.subsampling_rate, part.field_samples
 
     def open(self, bundle: Bundle, *, defaults: Any = None, **options: Any) -> SegmentationPipeline:
         return SegmentationPipeline(bundle, **options)

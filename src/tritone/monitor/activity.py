@@ -9,6 +9,7 @@ from typing import Any
 
 from tritone.loadtest.findings.statistics import Look
 from tritone.monitor.snapshot import PENDING, STREAMS, Snapshot
+from tritone.net.prometheus import quantile
 
 PERCENTILES = {
     "p50_ms": ("latency", 50),
@@ -24,8 +25,9 @@ class ModelActivity:
 
     `requests_per_s` counts all, `failures_per_s` those of them that got an error. `fill`: rows of a batch ÷ the most
     that the model takes. `padding`: share of what the network computed that was padding. `audio_rate`: seconds of audio
-    computed in a second. `p50_ms` to `p99_ms` and `queue_p95_ms`: percentiles over the last minute or so. `waiting`:
-    requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
+    computed in a second. `p50_ms` to `p99_ms` and `queue_p95_ms`: percentiles over the last minute or so.
+    `proxy_p50_ms` to `proxy_p99_ms`: of requests and chunks through the proxy, between the looks. `waiting`: requests
+    in the queue now. `streams`: open now. `memory`: bytes of its processes.
     """
 
     model: str
@@ -38,6 +40,9 @@ class ModelActivity:
     p95_ms: float | None = None
     p99_ms: float | None = None
     queue_p95_ms: float | None = None
+    proxy_p50_ms: float | None = None
+    proxy_p95_ms: float | None = None
+    proxy_p99_ms: float | None = None
     batch: float | None = None
     fill: float | None = None
     padding: float | None = None
@@ -89,6 +94,13 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
         known = {"latency_ms": side.queue_ms + compute, "queue_ms": side.queue_ms, "compute_ms": compute}
     percentiles = after.percentiles.get(name, {})
     known |= {field: percentiles[key] for field, key in PERCENTILES.items() if key in percentiles}
+    earlier_counts = before.through.get(name, {})
+    counts = {bound: count - earlier_counts.get(bound, 0.0) for bound, count in after.through.get(name, {}).items()}
+    if min(counts.values(), default=0.0) < 0:  # the proxy restarted, and has counted everything since then
+        counts = dict(after.through[name])
+    for percent in (50, 95, 99):
+        if (seconds_of_it := quantile(counts, percent / 100)) is not None:
+            known[f"proxy_p{percent}_ms"] = 1000 * seconds_of_it
     if side.batches:
         known["batch"] = side.mean_batch
         if after.max_batch_sizes.get(name):

@@ -28,6 +28,7 @@ STREAMS = "tritone_open_streams"
 REQUESTS = "tritone_requests_total"
 PENDING = "nv_inference_pending_request_count"
 GAUGES = (STREAMS, PENDING)
+THROUGH = "tritone_proxy_request_seconds_bucket"
 SUMMARIES = {"nv_inference_request_summary_us": "latency", "nv_inference_queue_summary_us": "queue"}
 
 
@@ -38,7 +39,8 @@ class Snapshot:
     `unanswered`: requests to which the model itself answered with an error, which Triton counts as successful.
     `gpus`: utilisation 0..1, memory used and in all in bytes, by the id of the GPU. `memory`: bytes of the resident
     sets of a model's processes, where they run on this machine. `percentiles`: of the last minute or so, in
-    milliseconds, by ("latency" or "queue", percent); of several versions the largest.
+    milliseconds, by ("latency" or "queue", percent); of several versions the largest. `through`: requests and chunks
+    that passed the proxy in at most so many seconds, as a histogram counts them.
     """
 
     time_s: float
@@ -49,6 +51,7 @@ class Snapshot:
     max_batch_sizes: Mapping[str, int] = field(default_factory=dict)
     gpus: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     percentiles: Mapping[str, Mapping[tuple[str, int], float]] = field(default_factory=dict)
+    through: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
     has_metrics: bool = True
 
 
@@ -95,6 +98,7 @@ class Monitor:
             max_batch_sizes={name: self._max_batch_size(self._transport, name) for name in found},
             gpus=_gpus(page),
             percentiles=_percentiles(page),
+            through=_through(page),
             has_metrics=bool(page),
         )
 
@@ -142,6 +146,14 @@ def _percentiles(page: Sequence[str]) -> dict[str, dict[tuple[str, int], float]]
             of_model, key = found[labels.get("model", "")], (what, round(100 * float(labels["quantile"])))
             of_model[key] = max(of_model.get(key, 0.0), value / 1000)
     return found
+
+
+def _through(page: Sequence[str]) -> dict[str, dict[float, float]]:
+    found: defaultdict[str, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for name, labels, value in samples(page):
+        if name == THROUGH:
+            found[labels["model"]][float(labels["le"])] += value  # of both kinds
+    return {model: dict(counts) for model, counts in found.items()}
 
 
 def _unanswered(page: Sequence[str]) -> dict[str, float]:

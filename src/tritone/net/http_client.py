@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,26 +44,43 @@ class HttpConnections:
         host, port: of the server.
         tls: None for plain text.
         connect_s: how long a new connection may take, in seconds; None sets no limit beside that of a request.
+        max_bytes: of an answer, headers included; None sets no limit.
+        max_idle_s: after which a connection is not used again, in seconds.
     """
 
     def __init__(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None, *, connect_s: float | None = None
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        connect_s: float | None = None,
+        max_bytes: int | None = None,
+        max_idle_s: float = MAX_IDLE_S,
     ) -> None:
         self._host, self._port, self._tls, self._connect_s = host, port, tls, connect_s
+        self._max_bytes, self._max_idle_s = max_bytes, max_idle_s
         name = f"[{host}]" if ":" in host else host
         self._name = name if port == (80 if tls is None else 443) else f"{name}:{port}"
         self._idle: deque[_Connection] = deque()  # the longest idle first
 
     async def request(
-        self, method: str, path: str, headers: Mapping[str, str], *body: bytes, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *body: bytes,
+        timeout_s: float | None = None,
+        on_part: Callable[[bytes], None] | None = None,
     ) -> HttpAnswer:
         """Send a request and return the answer, whatever its status. Cancelling it closes the connection.
 
         Args:
             body: in any number of parts.
+            on_part: takes the body of an answer with status 200 as it comes, in place of the answer.
 
         Raises:
-            OSError: there is no connection, it broke, or what came is no HTTP.
+            OSError: there is no connection, it broke, or what came is no HTTP or too long.
             asyncio.TimeoutError: it took longer than `timeout_s`.
         """
         lines = [f"{method} {path} HTTP/1.1", f"Host: {self._name}", f"Content-Length: {sum(map(len, body))}"]
@@ -72,14 +89,17 @@ class HttpConnections:
         ends = None if timeout_s is None else loop.time() + timeout_s
         connection = self._kept(loop.time())
         if connection is None:
-            making = loop.create_connection(lambda: _Connection(loop), self._host, self._port, ssl=self._tls)
+            making = loop.create_connection(
+                lambda: _Connection(loop, self._max_bytes), self._host, self._port, ssl=self._tls
+            )
             limit_s = timeout_s if self._connect_s is None else self._connect_s
             try:
                 connection = (await asyncio.wait_for(making, limit_s))[1]
             except ConnectionResetError as error:  # in TLS's handshake, about which asyncio says nothing
                 raise ConnectionResetError(str(error) or "Handshake read failed") from error
         try:
-            return await connection.exchange([("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), *body], ends)
+            head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+            return await connection.exchange([head, *body], ends, on_part)
         finally:
             if connection.closed or connection.in_use:
                 connection.abort()
@@ -94,7 +114,7 @@ class HttpConnections:
 
     def _kept(self, now: float) -> "_Connection | None":
         """The connection that was used last, if there is one that may be used again; closes the others."""
-        while self._idle and (now - self._idle[0].idle_since > MAX_IDLE_S or self._idle[0].closed):
+        while self._idle and (now - self._idle[0].idle_since > self._max_idle_s or self._idle[0].closed):
             self._idle.popleft().abort()
         while self._idle:
             connection = self._idle.pop()
@@ -106,8 +126,9 @@ class HttpConnections:
 class _Connection(asyncio.Protocol):
     """One connection, with one request at a time. The methods `on_...` are called by the parser."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int | None = None) -> None:
         self.closed = False
+        self._max_bytes, self._num_bytes = max_bytes, 0  # of the answer under way
         self.idle_since = 0.0
         self._broken: Exception | None = None  # by what came before a request was sent
         self._loop = loop
@@ -116,6 +137,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
+        self._on_part: Callable[[bytes], None] | None = None
         self._is_open_ended = False  # the answer ends with the connection
 
     @property
@@ -123,12 +145,16 @@ class _Connection(asyncio.Protocol):
         """Whether an answer is still to come."""
         return self._waiter is not None
 
-    async def exchange(self, parts: Sequence[bytes], ends: float | None) -> HttpAnswer:
+    async def exchange(
+        self, parts: Sequence[bytes], ends: float | None, on_part: Callable[[bytes], None] | None = None
+    ) -> HttpAnswer:
         """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
+        self._on_part = on_part
         if self._broken is not None:
             self.closed = True
             raise self._broken
         self._waiter = self._loop.create_future()
+        self._num_bytes = 0
         # `wait_for` would take a task more.
         timer = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
         try:
@@ -155,6 +181,11 @@ class _Connection(asyncio.Protocol):
         self._fail(error or ConnectionResetError("Server disconnected before it answered"))
 
     def data_received(self, data: bytes) -> None:
+        self._num_bytes += len(data)
+        if self._max_bytes is not None and self._num_bytes > self._max_bytes:
+            self._fail(ConnectionError(f"The answer has more than {self._max_bytes} bytes"))
+            self.abort()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -171,7 +202,10 @@ class _Connection(asyncio.Protocol):
         self._is_open_ended = not self._headers.keys() & {"content-length", "transfer-encoding"}
 
     def on_body(self, data: bytes) -> None:
-        self._parts.append(data)
+        if self._on_part is not None and self._parser.get_status_code() == 200:
+            self._on_part(data)
+        else:
+            self._parts.append(data)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

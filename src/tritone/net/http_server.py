@@ -167,8 +167,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
-            else:
-                self._go_on(data[upgrade.args[0] :])
+                return  # its bytes and its time are another protocol's now
+            self._go_on(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse("this is no HTTP request")
         if self._unread > MAX_HEAD_BYTES:

@@ -4,6 +4,7 @@ text([family("gauge", "tritone_ready", "Whether it is ready.", 1)])   ->  a page
 samples(page.splitlines())                                            ->  names, labels, values
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
@@ -38,3 +39,25 @@ def samples(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]
             with suppress(ValueError):
                 for each in text_string_to_metric_families(line):
                     yield from ((sample.name, sample.labels, sample.value) for sample in each.samples)
+
+
+def quantile(counts: Mapping[float, float], share: float) -> float | None:
+    """The value below which a share of what a histogram counted is; None if it counted nothing.
+
+    Args:
+        counts: what is at most so large, by upper bounds, infinity among them.
+        share: 0 to 1.
+
+    Source: Prometheus, `histogram_quantile`: linear within a bucket, the largest bound for what is beyond it.
+    """
+    total = counts.get(math.inf, 0.0)
+    if total <= 0:
+        return None
+    lower, before = 0.0, 0.0
+    for upper, count in sorted(counts.items()):
+        if count >= share * total:
+            if math.isinf(upper):
+                return lower
+            return lower + (upper - lower) * (share * total - before) / max(count - before, 1e-9)
+        lower, before = upper, count
+    return lower

@@ -107,15 +107,20 @@ def compile_bundle(
             choice = pipeline.runner.chosen_buckets(sizes, longest_s=max_audio_s, lengths_s=lengths_s, count=count)
         took: dict[Bucket, float] = {}
 
-        def done(call: Any, mode: Mode = mode, took: dict[Bucket, float] = took, of: int = len(choice.buckets)) -> None:
+        def done(call: Any, mode: Mode = mode, took: dict[Bucket, float] = took, choice: Choice = choice) -> None:
             if "hypotheses" in call.shapes:  # of the search's decoder
                 rows, hypotheses, tokens = call.shapes["hypotheses"]
                 progress(
                     f"{mode}: decoder, up to {rows} x {hypotheses} hypotheses, {tokens} tokens, {call.compile_s:.0f} s"
                 )
                 return
+            if call.bucket not in choice.buckets:  # of the search's predictor or joiner
+                progress(f"{mode}: steps of the search, up to {call.bucket.rows} rows, {call.compile_s:.0f} s")
+                return
             took[call.bucket] = call.compile_s
-            progress(f"{mode}: {len(took)} of {of}, up to {call.bucket.rows} rows, {call.compile_s:.0f} s")
+            progress(
+                f"{mode}: {len(took)} of {len(choice.buckets)}, up to {call.bucket.rows} rows, {call.compile_s:.0f} s"
+            )
 
         pipeline.compile(choice.buckets, done)
         if missing := set(choice.buckets) - set(pipeline.runner.graph.buckets_for(())):

@@ -45,10 +45,12 @@ BUILT_IN = {
     "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
     "diarization": "tritone.kinds.diarization:DIARIZATION",
     "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
+    "punctuation": "tritone.kinds.punctuation:PUNCTUATION",
+    "synthesis": "tritone.kinds.synthesis:SYNTHESIS",
     "generic": "tritone.kinds.generic:GENERIC",
 }
 
-Mode = Literal["offline", "streaming", "embedding", "generic"]
+Mode = Literal["offline", "streaming", "embedding", "synthesis", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
 Specs = dict[str, TensorSpec]
 
@@ -124,6 +126,14 @@ class Kind(ABC):
         """
         return ()
 
+    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+        """Samples of a window, between frames, and that a frame sees, of models that take windows; else none."""
+        return ()
+
+    def speakers(self, bundle: Bundle) -> tuple[str, ...]:
+        """Who may be asked to speak, of a voice of several speakers."""
+        return ()
+
     # Serving.
 
     @abstractmethod
@@ -182,6 +192,13 @@ class Kind(ABC):
         """The class of such models in this process."""
         front: type[Model] = EntryPoint(self.name, self.in_process, GROUP).load()
         return front
+
+    def check_machine(self, bundle: Bundle) -> None:  # noqa: B027  # most need nothing
+        """Make sure that this machine has what a bundle's models need beside Python's packages.
+
+        Raises:
+            OperatorError: it has not; the message says what is missing, and how to install it.
+        """
 
     # Requests and results.
 
@@ -245,7 +262,10 @@ def kind_of(bundle: Bundle) -> Kind:
             f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted(_known()))}. Install the "
             f"package that has this kind (an entry point of the group {GROUP}), or upgrade Tritone."
         ) from error
-    if fault := kind.fault(bundle.manifest):
+    fault = kind.fault(bundle.manifest)
+    if bundle.manifest.synthesis is not None and "synthesis" not in kind.encoders:
+        fault = f"kind is {kind.name!r}, which has no part `synthesis`"
+    if fault:
         raise BundleError(f"{bundle.path}: {fault}. Mend the manifest or export the bundle again.")
     return kind
 

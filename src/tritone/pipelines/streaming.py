@@ -88,6 +88,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         states = (f"next_{name}" for name in self.geometry.states)
         outputs = [*self.searching.outputs([self.searching.options]), *states]
         self.runner.compile(buckets, outputs, history=self.geometry.left_frames, done=done)
+        self.searching.compile_steps(max(each.rows for each in buckets), done or (lambda call: None))
 
     @property
     def options(self) -> SearchOptions:

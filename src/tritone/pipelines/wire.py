@@ -12,6 +12,8 @@ EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
 PROBABILITIES = "PROBABILITIES"  # FP32 (frames,), of speech in each frame; of a stream in the new ones
 SEGMENTS = "SEGMENTS"  # STRING (1,), JSON of a SpeechActivity
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
+TO_SPEAK = "TEXT"  # STRING (1,), what a voice speaks; its answers have PCM, at its rate
+SPOKEN = "SENTENCE"  # STRING (1,), the text that is spoken in an answer
 # INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
 # it themselves, as NVIDIA's for Jasper do.
 CLASS_IDS = "CLASS_IDS"

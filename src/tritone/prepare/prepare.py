@@ -47,6 +47,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "torch-export": ("generic.torch_export", "export_torch_export"),
     "torchscript": ("generic.torchscript", "export_torchscript"),
     "sherpa-onnx": ("sherpa_onnx.export", "export_sherpa_onnx"),
+    "smart-turn": ("smart_turn.export", "export_smart_turn"),
 }
 """Where the function of an export is, below `tritone.families`; of others `NAME.export`, `export_NAME`."""
 NETWORKS = (
@@ -228,7 +229,8 @@ def _offline_bundle(address: Address) -> bool:
 
 def _options(checkpoint: Checkpoint, gpu: bool, precision: str | None) -> dict[str, Any]:
     """The options of the export, as its function takes them."""
-    if checkpoint.family not in NETWORKS:
+    graph = {each.suffix for each in checkpoint.files} == {".onnx"} and precision in (None, "fp32")
+    if checkpoint.family not in NETWORKS or graph:  # which is taken as it is
         return {}
     if precision is not None:
         runtimes = ("torch",) if gpu or precision == "bf16" else ("onnxruntime",)

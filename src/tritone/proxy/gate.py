@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from prometheus_client import Metric
+from prometheus_client import Histogram, Metric
 
 from tritone.net.connections import Connections
 from tritone.net.prometheus import family
@@ -28,6 +28,9 @@ from tritone.proxy.owners import Owner, Stream, Streams
 # serving: all is taken. leaving: not ready, so balancers send nothing new, but what comes is taken all the same.
 # draining: not ready, new requests and streams are refused. Open streams go on in all of them.
 STATES = ("serving", "leaving", "draining")
+TIMES = tuple(
+    ms / 1000 for ms in (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10000, 60000)
+)
 LOST_S = 3600.0  # after its deadline a request that Triton has not answered counts no more
 
 Answer = TypeVar("Answer")
@@ -41,6 +44,7 @@ class Passage:
     facts: ModelFacts
     audio_s: float
     stream: Stream | None
+    begun: float  # of time.monotonic()
     deadline: float  # of time.monotonic()
     over: bool = field(default=False)
     given_up: bool = field(default=False)  # nobody waits for the answer
@@ -89,6 +93,10 @@ class Gate:
         self.not_ready: str | None = None  # why
         self.buffered_bytes = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()  # protocol, outcome -> requests
+        about = "Time of requests and of chunks of streams that Triton answered, from their end to its answer."
+        self._seconds = Histogram(
+            "tritone_proxy_request_seconds", about, ["model", "kind"], buckets=TIMES, registry=None
+        )
         self._changed = asyncio.Event()
         self._carried: set[asyncio.Task[Any]] = set()
 
@@ -151,7 +159,7 @@ class Gate:
         except BaseException:
             self._left(facts, audio_s)
             raise
-        passage = Passage(inference, facts, audio_s, stream, begun + min(allowed_s))
+        passage = Passage(inference, facts, audio_s, stream, begun, begun + min(allowed_s))
         if passage.remaining_s() <= 0:
             self.leave(passage, failed=True)
             raise passage.expired()
@@ -160,7 +168,7 @@ class Gate:
     async def carry(
         self,
         passage: Passage,
-        asking: Coroutine[Any, Any, Answer],
+        asking: "Coroutine[Any, Any, Answer] | asyncio.Future[Answer]",
         is_good: Callable[[Answer], bool] = lambda answer: True,
     ) -> Answer:
         """The answer of Triton to a request that has passed; the request leaves by itself.
@@ -210,6 +218,9 @@ class Gate:
         passage.over = True
         if passage.stream is not None:
             self.streams.done(passage.stream, passage.inference, failed=failed)
+        if not failed:
+            kind = "request" if passage.stream is None else "chunk"
+            self._seconds.labels(passage.facts.name, kind).observe(time.monotonic() - passage.begun)
         self._left(passage.facts, passage.audio_s)
 
     def buffer(self, num_bytes: int) -> None:
@@ -258,6 +269,7 @@ class Gate:
             family("gauge", "tritone_proxy_draining", "Whether it is about to end.", self.state != "serving"),
             family("counter", "tritone_proxy_connections_closed_total", "Closed by us.", self.connections.closed),
             family("gauge", "tritone_proxy_audio_seconds_in_flight", "Audio at Triton.", audio),
+            *self._seconds.collect(),
         ]
 
     def _left(self, facts: ModelFacts, audio_s: float) -> None:

@@ -8,15 +8,17 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tritone.errors import hinted_s
 from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
 from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
 from tritone.proxy.gate import Gate, Passage
+from tritone.proxy.generation import Events, generation
 from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
-from tritone.proxy.request import Request, error_response, serve
+from tritone.proxy.request import Answerable, Request, error_response, serve
 from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -28,6 +30,7 @@ PASSED_BACK = ("content-type", "content-encoding", "inference-header-content-len
 
 MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]*))?"
 INFER = re.compile(MODEL + "/infer")
+GENERATE = re.compile(MODEL + "/generate_stream")
 OPEN = re.compile(rf"/v2/?|/v2/models/stats|{MODEL}(?:/ready|/config|/stats)?")
 # What changes the server or shows its inside.
 LOCKED = {
@@ -62,7 +65,7 @@ class HttpSide:
 
         await serve(self._gate, scope, receive, send, self._answer, count)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Answerable:
         # What is behind a question mark means nothing to Triton, and nothing that was not checked is sent on.
         method, path = request.method, request.path
         if path == "/v2/health/live" and method == "GET":
@@ -71,6 +74,8 @@ class HttpSide:
             return await self.ready()
         if method == "POST" and (found := INFER.fullmatch(path)):
             return await self._infer(request, found["model"], found["version"] or "")
+        if method == "POST" and (found := GENERATE.fullmatch(path)):
+            return await self._generate(request, found["model"], found["version"] or "")
         headers: dict[str, str] = {}
         locked = next((api for api, paths in LOCKED.items() if paths.fullmatch(path)), None)
         if locked and method in ("GET", "POST"):
@@ -124,6 +129,32 @@ class HttpSide:
             asking = self._ask(request, passage, body, header_length)
             answer = await gate.carry(passage, asking, lambda answer: answer.status == 200)
         return _passed(answer, passage)
+
+    async def _generate(self, request: Request, model: str, version: str) -> Answerable:
+        gate = self._gate
+        check_name(model, version)
+        async with self._body(request) as body:
+            inference = generation(model, version, read_json(body, gate.options.limits))
+            passage = await gate.enter(inference, Owner.of(request.headers, request.peer, connected=False))
+        parts: asyncio.Queue[bytes] = asyncio.Queue()
+        path = f"/v2/models/{model}{f'/versions/{version}' if version else ''}/generate_stream"
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        asking: asyncio.Future[Answer] = asyncio.ensure_future(
+            self._upstream.request("POST", path, headers, passage.encoded(), on_part=parts.put_nowait)
+        )
+        asking.add_done_callback(lambda _: parts.put_nowait(b""))
+        carried = asyncio.ensure_future(gate.carry(passage, asking, lambda answer: answer.status == 200))
+        # What took too long is ended, for it might go on for long.
+        carried.add_done_callback(lambda done: (done.cancelled() or done.exception()) and asking.cancel())
+        try:
+            first = await parts.get()
+        except asyncio.CancelledError:  # the client has gone
+            asking.cancel()
+            raise
+        if first:
+            return Events(first, parts, asking)
+        answer = await carried
+        return _passed(replace(answer, body=answer.body.removeprefix(b"data:")), passage)
 
     async def _ask(self, request: Request, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference

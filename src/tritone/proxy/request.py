@@ -6,6 +6,7 @@ await serve(gate, scope, receive, send, function)
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from tritone.net.connections import as_peer
 from tritone.net.http_server import Receive, Response, Scope, Send, is_lost, when_lost
@@ -15,6 +16,15 @@ from tritone.net.upload import Upload
 from tritone.proxy.gate import Gate
 
 LOG = logging.getLogger(__name__)
+
+
+class Answerable(Protocol):
+    """An answer, which is an ASGI application, too: a `Response`, or one that is sent as it comes."""
+
+    @property
+    def status(self) -> int: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class Request:
@@ -44,7 +54,7 @@ async def serve(
     scope: Scope,
     receive: Receive,
     send: Send,
-    answer: Callable[[Request], Awaitable[Response]],
+    answer: Callable[[Request], Awaitable[Answerable]],
     count: Callable[[str], None] = lambda outcome: None,
 ) -> None:
     """Send what a function answers; it is cancelled when the client goes. `count` gets how the request ended."""
@@ -53,7 +63,7 @@ async def serve(
     gate.connections.begin(request.peer)
     try:
         with when_lost(scope, task.cancel):
-            response = await answer(request)
+            response: Answerable = await answer(request)
         outcome = "ok" if response.status < 400 else "failed"
     except RefusedError as refusal:
         outcome, response = refusal.reason.name, error_response(refusal.reason.http, str(refusal), refusal.hints)

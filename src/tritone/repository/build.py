@@ -102,6 +102,7 @@ def build_repository(
         raise ValueError("no bundle given")
     for bundle in opened:
         check_kind(options, bundle)
+        kind_of(bundle).check_machine(bundle)
         bundle.verify()  # damage is reported here, not by a server that does not start
     check_files(options, opened)
     if measure and not link:

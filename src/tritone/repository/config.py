@@ -22,7 +22,7 @@ from tritone.kinds import Kind, Mode, Stage, kind_of
 from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
-from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
+from tritone.pipelines.wire import EMBEDDINGS, PCM, SPOKEN, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
 from tritone.search.options import SearchOptions
 
@@ -236,12 +236,17 @@ def model_config(
                 searches=",".join(kind.searches(bundle)),
                 languages=",".join(kind.languages(bundle)),
                 abilities=",".join(kind.abilities(bundle)),
+                windows=",".join(map(str, kind.windows(bundle))),
+                speakers=",".join(kind.speakers(bundle)),
             ),
             kind,
         ),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))
+    elif mode == "synthesis":  # a request is answered sentence by sentence, beside others
+        config.model_transaction_policy.decoupled = True
+        config.max_batch_size = 1
     else:
         config.dynamic_batching.CopyFrom(dynamic_batching(options))
     return config
@@ -328,6 +333,8 @@ def mode_of(config: Any) -> Mode | Stage:
         return GENERIC
     if any(output.name == EMBEDDINGS for output in config.output):
         return "embedding"
+    if any(output.name == SPOKEN for output in config.output):
+        return "synthesis"
     return "streaming" if config.HasField("sequence_batching") else "offline"
 
 

@@ -9,7 +9,7 @@ from tritone.texts import chinese, grammar, nemo, numbers
 from tritone.texts.options import TextOptions, listed
 from tritone.texts.profanity import is_profane, masked
 from tritone.texts.punctuation import CAPITALS, capitalized, punctuated
-from tritone.texts.written import Written
+from tritone.texts.written import Written, places
 from tritone.transcript import IDEOGRAPH, Alternative, Segment, Span, Transcript
 
 
@@ -105,15 +105,15 @@ def _rules(words: Sequence[str], options: TextOptions, language: str) -> list[Wr
 
 def _chinese(text: str, words: tuple[Span, ...]) -> tuple[str, tuple[Span, ...]]:
     """A text without spaces and its words, with numbers; one word has all that is written of any of its characters."""
-    places = _places(text, words)
-    if places is None:
+    spots = places(text, words)
+    if spots is None:
         return text, words
     # Numbers are found among the words of one speaker.
     starts = [
         0,
         *(
             place
-            for (place, _), (one, two) in zip(places[1:], pairwise(words), strict=True)
+            for (place, _), (one, two) in zip(spots[1:], pairwise(words), strict=True)
             if one.speaker != two.speaker
         ),
     ]
@@ -126,28 +126,16 @@ def _chinese(text: str, words: tuple[Span, ...]) -> tuple[str, tuple[Span, ...]]
     shown: list[Span] = []
     index = first = 0
     while first < len(words):
-        (begin, stop), last, within = places[first], first + 1, index
+        (begin, stop), last, within = spots[first], first + 1, index
         while index < len(found) and found[index][0] < stop:
-            while last < len(words) and places[last][0] < found[index][1]:
-                stop, last = places[last][1], last + 1
+            while last < len(words) and spots[last][0] < found[index][1]:
+                stop, last = spots[last][1], last + 1
             index += 1
         shown.append(
             _joined(Written(_replaced(text, begin, stop, found[within:index]), first, last), words[first:last])
         )
         first = last
     return _replaced(text, 0, len(text), found), tuple(shown)
-
-
-def _places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Where each word is in a text; None if it is not that of the words."""
-    places, at = [], 0
-    for word in words:
-        begin = text.find(word.text, at)
-        if begin < 0 or text[at:begin].strip():
-            return None
-        at = begin + len(word.text)
-        places.append((begin, at))
-    return None if words and text[at:].strip() else places
 
 
 def _replaced(text: str, begin: int, stop: int, found: Sequence[tuple[int, int, str]]) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from tritone.transcript import Span
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -50,3 +52,15 @@ def _alone(words: Sequence[str], first: int) -> Iterator[Written]:
 def _widen(made: list[Written], end: int) -> None:
     if made:
         made[-1] = Written(made[-1].text, made[-1].first, end)
+
+
+def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """Where each word is in a text; None if it is not that of the words."""
+    found, at = [], 0
+    for word in words:
+        begin = text.find(word.text, at)
+        if begin < 0 or text[at:begin].strip():
+            return None
+        at = begin + len(word.text)
+        found.append((begin, at))
+    return None if words and text[at:].strip() else found

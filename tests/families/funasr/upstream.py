@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,5 +192,174 @@ def paraformer() -> dict[str, Array]:
     return found
 
 
+STREAM_ENCODER = PLAIN_ENCODER | {
+    "input_layer": "pe_online",
+    "chunk_size": [12, 15],
+    "stride": [8, 10],
+    "pad_left": [0, 0],
+    "encoder_att_look_back_factor": [4, 4],
+    "decoder_att_look_back_factor": [1, 1],
+}
+STREAM_DECODER = DECODER | {"num_blocks": 2, "sanm_shfit": 2}
+# Chunk, frames to come, past chunks of encoder and decoder; and the predictor's factor, with which tokens are many or
+# so few that steps have none.
+STREAMS = ((10, 5, 4, 1, 0.8), (4, 2, 2, 2, 0.25), (4, 1, 0, 0, 0.8))
+# Ends in the middle of a step, at its end, less than a row behind it, and near the end of one.
+STREAM_LENGTHS = (67000, 9600, 11000, 57600, 19500, 19190)
+
+
+def stream_signals() -> list[npt.NDArray[np.float32]]:
+    """Signals that are joined to each of the lengths of streams."""
+    joined = np.concatenate(signals())
+    return [joined[start * 777 : start * 777 + length] for start, length in enumerate(STREAM_LENGTHS)]
+
+
+def streams() -> dict[str, Array]:
+    """Of each signal, in steps of each size: log-probabilities of all tokens, and how many each step has."""
+    import torch
+
+    for module in ("scama.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    network = import_module("funasr.models.paraformer_streaming.model").ParaformerStreaming
+    online = import_module("funasr.frontends.wav_frontend").WavFrontendOnline
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        file = Path(folder) / "am.mvn"
+        file.write_text(statistics(), encoding="utf-8")
+        front_end = online(cmvn_file=str(file), dither=0.0, **FRONT_END)
+        for number, (chunk, ahead, left, decoder_left, factor) in enumerate(STREAMS):
+            model = filled(
+                network(
+                    encoder="SANMEncoderChunkOpt",
+                    encoder_conf=STREAM_ENCODER,
+                    decoder="ParaformerSANMDecoder",
+                    decoder_conf=STREAM_DECODER,
+                    predictor="CifPredictorV2",
+                    predictor_conf=PREDICTOR | {"smooth_factor": factor},
+                    ctc_weight=0.0,
+                    input_size=560,
+                    vocab_size=VOCAB,
+                )
+            )
+            asked = {
+                "chunk_size": [0, chunk, ahead],
+                "encoder_chunk_look_back": left,
+                "decoder_chunk_look_back": decoder_left,
+                "encoder_conf": STREAM_ENCODER,
+                "frontend_conf": FRONT_END,
+                "device": "cpu",
+            }
+            for index, signal in enumerate(stream_signals()):
+                counts, log_probs = _stream(model, torch.from_numpy(signal), front_end, asked)
+                found[f"stream_counts_{number}_{index}"] = np.array(counts)
+                found[f"stream_{number}_{index}"] = np.concatenate([np.zeros((0, VOCAB), np.float32), *log_probs])
+    return found
+
+
+def _stream(model: Any, signal: Any, front_end: Any, asked: dict[str, Any]) -> tuple[list[int], list[Array]]:
+    """Numbers of tokens of all steps, and their log-probabilities, of a signal in pieces of half a second."""
+    import torch
+
+    counts: list[int] = []
+    log_probs: list[Array] = []
+    predict, decode = model.calc_predictor_chunk, model.cal_decoder_with_predictor_chunk
+
+    def predicted(*given: Any, **more: Any) -> Any:
+        result = predict(*given, **more)
+        counts.append(int(result[1][0]))
+        return result
+
+    def decoded(*given: Any, **more: Any) -> Any:
+        result = decode(*given, **more)
+        log_probs.append(result[0][0].numpy())
+        return result
+
+    model.calc_predictor_chunk, model.cal_decoder_with_predictor_chunk = predicted, decoded
+    tokenizer = SimpleNamespace(ids2tokens=lambda ids: [f"t{id}" for id in ids])
+    cache: dict[str, Any] = {}
+    pieces = torch.split(signal, 8000)
+    for place, piece in enumerate(pieces):
+        model.inference(
+            [piece], key=["s"], tokenizer=tokenizer, frontend=front_end, cache=cache, **asked,
+            is_final=place == len(pieces) - 1,
+        )  # fmt: skip
+    model.calc_predictor_chunk, model.cal_decoder_with_predictor_chunk = predict, decode
+    return counts, log_probs
+
+
+MARKS = ["<unk>", "_", "，", "。", "？", "、"]
+WORDS = [
+    "<unk>",
+    *(chr(0x4E00 + number) for number in range(40)),
+    *("the", "cat", "sat", "on", "a", "mat", "it's", "good", "ok"),
+]
+LONG_WORDS = [*WORDS, "一丁", "丂七丄", "丅丆万"]  # of which jieba is told
+PUNCTUATION: dict[str, Any] = {
+    "ignore_id": 0,
+    "embed_unit": 24,
+    "att_unit": 24,
+    "punc_list": MARKS,
+    "sentence_end_id": 3,
+}
+PUNCTUATION_ENCODER = PLAIN_ENCODER | {"input_size": 24, "output_size": 24}
+# Of marks: some of all; and no ends of sentences, so that long ones are cut at commas.
+BIASES = ((-50.0, 1.2, 0.0, 0.0, -0.5, -0.5), (-50.0, 2.0, 0.0, -50.0, -50.0, -50.0))
+
+
+def texts() -> list[str]:
+    """Texts of Chinese and English words, known and unknown, short and long."""
+    random = np.random.default_rng(3)
+    found = [
+        "一",
+        "cat",
+        "it's ok",
+        "the zebra sat 乙",
+        "一丁 cat丂七 the丄",
+        "    一  丁   ",
+        "Cat 4 5.5 一",
+        "é一cafés",
+    ]
+    for length in (19, 20, 21, 40, 70, 500):
+        words = [WORDS[1 + int(number)] for number in random.integers(0, len(WORDS) - 1, length)]
+        found.append("".join(f" {word} " if word.isascii() and random.uniform() < 0.8 else word for word in words))
+    return found
+
+
+def punctuation() -> dict[str, Array]:
+    """Each text with marks, as upstream writes it: with the marks of both biases; and in words of jieba."""
+    import torch
+
+    import_module("funasr.models.sanm.encoder")
+    network = import_module("funasr.models.ct_transformer.model").CTTransformer
+    tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        dictionary = Path(folder) / "jieba_usr_dict"
+        dictionary.write_text("".join(f"{word} 1000\n" for word in LONG_WORDS if len(word) > 1), encoding="utf-8")
+        for number, (bias, words, more) in enumerate(
+            (
+                (BIASES[0], WORDS, {}),
+                (BIASES[1], WORDS, {}),
+                (BIASES[0], LONG_WORDS, {"jieba_usr_dict": str(dictionary)}),
+            )
+        ):
+            model = filled(
+                network(
+                    encoder="SANMEncoder",
+                    encoder_conf=PUNCTUATION_ENCODER,
+                    vocab_size=len(words),
+                    **PUNCTUATION,
+                    **more,
+                )
+            )
+            model.decoder.bias.copy_(torch.tensor(bias))
+            written = []
+            for text in texts():
+                given = {"key": ["t"], "tokenizer": tokenizer(token_list=words, unk_symbol="<unk>"), "device": "cpu"}
+                written.append(model.inference([text], **given)[0][0]["text"])
+            found[f"marked_{number}"] = np.array(written)
+    return found
+
+
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice(), **paraformer())  # type: ignore[arg-type]
+    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **streams(), **punctuation())  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tritone.errors import AudioError, ExportError, InputError
 from tritone.families.pyannote.export import export_pyannote, load_segmentation
 from tritone.inspection.checkpoint import recognise
 from tritone.kinds import kind_of
-from tritone.pipelines.segmentation import SegmentationPipeline
+from tritone.pipelines.segmentation import OUTPUTS, SegmentationPipeline
 from tritone.pipelines.segmenter import Segmenter
 from tritone.runtime import open_graph
 
@@ -132,6 +133,123 @@ def test_layers_that_are_kept_apart_are_the_same_network(tmp_path: Path, monkeyp
     network, _ = load_segmentation(saved(tmp_path, monkeypatch, apart))
     with torch.no_grad(), np.load(PATH) as found:
         np.testing.assert_allclose(network(torch.from_numpy(waveforms())), found["log_probs"], atol=1e-4)
+
+
+FORMS = {  # names of the input and the output of the ONNX files that are around, and the metadata
+    "sherpa": ("x", "y", {"model_type": "pyannote-segmentation-3.0", "sample_rate": "16000", "window_size": "32000"}),
+    "hub": ("input_values", "logits", {}),
+}
+SHERPA = {"receptive_field_size": "991", "receptive_field_shift": "270", "num_speakers": "3", "num_classes": "7"}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same network as ONNX files of both forms."""
+    import onnx
+
+    folder = tmp_path_factory.mktemp("graphs")
+    with pytest.MonkeyPatch.context() as patch:
+        network, _ = load_segmentation(saved(folder, patch))
+
+    class OfChannels(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.network(x[:, 0])
+            return found
+
+    found = {}
+    for form, (given, made, metadata) in FORMS.items():
+        path = found[form] = folder / f"{form}-pyannote-segmentation-3-0" / "model.onnx"
+        path.parent.mkdir()
+        axes = {given: {0: "N", 2: "T"}, made: {0: "N", 1: "F"}}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter that these files were made with
+            torch.onnx.export(
+                *(OfChannels().eval(), (torch.zeros(2, 1, 32000),), str(path)),
+                input_names=[given],
+                output_names=[made],
+                dynamic_axes=axes,
+                opset_version=13,
+                dynamo=False,
+            )
+        model = onnx.load(path)
+        onnx.helper.set_model_props(model, metadata and {**metadata, **SHERPA, "powerset_max_classes": "2"})
+        onnx.save(model, path)
+    return found
+
+
+def test_ready_made_graphs_of_both_forms_are_the_same_network(graphs: dict[str, Path], tmp_path: Path) -> None:
+    windows = waveforms()
+    with np.load(PATH) as upstream:
+        log_probs, local = upstream["log_probs"], upstream["local"]
+    sherpa, hub = tmp_path / "sherpa-onnx-pyannote-segmentation-3-0", tmp_path / "pyannote-segmentation-3.0"
+    for path in (sherpa / "model.onnx", sherpa / "model.int8.onnx", hub / "onnx" / "model.onnx", hub / "config.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"model_type": "pyannote"}', encoding="utf-8")
+    found = [recognise(each) for each in (sherpa, hub, hub / "onnx" / "model.onnx")]
+    assert [each.family for each in found] == ["pyannote"] * 3
+    assert [each.arguments["checkpoint"].parent for each in found] == [sherpa, hub / "onnx", hub / "onnx"]
+    for form, path in graphs.items():
+        bundle = export_pyannote(checkpoint=path, output=tmp_path / form).bundle
+        part = bundle.manifest.segmentation
+        assert part is not None
+        # Without metadata a file has the windows of segmentation-3.0.
+        assert (part.window_samples, part.field_samples, part.speakers, part.at_once) == (
+            *(32000 if form == "sherpa" else 160000, 991, 3, 2),
+        )
+        graph = open_graph(bundle.artifact("encoder"))
+        counts = np.array([32000, 20000, 32000, 32000])
+        inside = np.arange(32000) < counts[:, None]
+        heard, frames = graph({"waveform": np.where(inside, windows, 9.0), "num_samples": counts}, OUTPUTS)
+        rows = [0, 2, 3]
+        np.testing.assert_allclose(heard[rows], log_probs[rows], atol=1.5e-2)
+        assert frames.tolist() == [log_probs.shape[1]] * 4
+        silenced = graph({"waveform": np.where(inside, windows, 0), "num_samples": np.full(4, 32000)}, OUTPUTS)[0]
+        np.testing.assert_allclose(heard[1], silenced[1], atol=1e-3)
+    segmenter = tritone.load(tmp_path / "sherpa")
+    assert isinstance(segmenter, Segmenter)
+    np.testing.assert_array_equal(np.stack(segmenter.segment(list(windows))), local)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"num_speakers": "2"}, "has 7 classes, which are not the sets of 2 speakers of whom 2 talk at once"),
+        ({"sample_rate": "8000"}, "sample_rate = 8000"),
+        ({"window_size": "1000000"}, "expected windows of up to 60 s"),
+        ({"receptive_field_shift": "160"}, "frames of 991 samples, one every 160, are"),
+        ({"window_size": "many"}, "expected decimal numbers"),
+    ],
+)
+def test_graphs_whose_sizes_contradict_each_other_are_refused(
+    graphs: dict[str, Path], tmp_path: Path, change: dict[str, str], complaint: str
+) -> None:
+    import onnx
+
+    model = onnx.load(graphs["sherpa"])
+    onnx.helper.set_model_props(model, {each.key: each.value for each in model.metadata_props} | change)
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(ExportError, match=complaint):
+        export_pyannote(checkpoint=tmp_path / "model.onnx", output=tmp_path / "b")
+
+
+def test_other_graphs_and_options_of_checkpoints_are_refused(graphs: dict[str, Path], tmp_path: Path) -> None:
+    import onnx
+
+    with pytest.raises(ValueError, match="taken as it is, for onnxruntime"):
+        export_pyannote(checkpoint=graphs["hub"], output=tmp_path / "b", runtimes=("torch",))
+    model = onnx.load(graphs["hub"])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, tmp_path / "one.onnx")
+    with pytest.raises(ExportError, match="fixed to 1 windows in a call"):
+        export_pyannote(checkpoint=tmp_path / "one.onnx", output=tmp_path / "b")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    onnx.save(model, tmp_path / "two.onnx")
+    with pytest.raises(ExportError, match=r"takes input_values: float \(1, 2, any\)"):
+        export_pyannote(checkpoint=tmp_path / "two.onnx", output=tmp_path / "b")
 
 
 def _none(content: dict[str, Any]) -> None:

@@ -97,6 +97,21 @@ def test_a_client_is_kept_while_its_answer_waits_behind_audio(asking: GatewaySer
     assert ([each["type"] for each in found], code) == (["ready", "final", "end"], 1000)
 
 
+def test_a_connection_outlives_the_time_that_its_head_had(
+    asking: GatewayServer, fake: FakeSpeech, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
+    with connect(f"ws://127.0.0.1:{asking.port}/v1/stream", close_timeout=60) as client:
+        client.send('{"type": "start", "partials": false}')
+        assert json.loads(client.recv())["type"] == "ready"
+        with pytest.raises(TimeoutError):  # it is open, and says nothing
+            client.recv(timeout=0.6)
+        client.send(speech(7).tobytes())
+        client.send('{"type": "end"}')
+        found, code = heard(client)
+    assert ([each["type"] for each in found], code) == (["final", "end"], 1000)
+
+
 def test_a_client_that_sends_nothing_is_left(fake: FakeSpeech) -> None:
     options = GatewayOptions(triton="127.0.0.1:9", port=0, limits=GatewayLimits(idle_s=0.5))
     with (

@@ -7,10 +7,12 @@ import typer
 
 from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.piper import piper
 from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.silero import silero
+from tritone.cli.export.smart_turn import smart_turn
 from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
@@ -42,7 +44,7 @@ def funasr(
         Path, typer.Argument(metavar="DIR", help="Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.")
     ],
 ) -> None:
-    """Export a model of FunASR, waveform in: SenseVoice-Small, or a Paraformer."""
+    """Export a model of FunASR, SenseVoice-Small, a Paraformer, for streams too, or CT-Transformer."""
     export("funasr", {**values, "folder": folder}, "log probability")
 
 
@@ -110,6 +112,7 @@ def nemo(
 
 
 app.command()(onnx)
+app.command()(piper)
 app.command()(python)
 
 
@@ -117,7 +120,7 @@ app.command()(python)
 @with_options(PyannoteOptions)
 def pyannote(values: Values) -> None:
     """Export a segmentation network of pyannote.audio (segmentation-3.0): who talks in each frame of a window."""
-    export("pyannote", values, "log probability")
+    export("pyannote", values, "log probability", f"the network of {values['checkpoint'].name}")
 
 
 @app.command()
@@ -131,6 +134,7 @@ app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+app.command()(smart_turn)
 
 
 @app.command()

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tritone.families.export.report import ExportReport
 
 
-def export(family: str, values: Values, unit: str) -> None:
-    """Run the export of a family; `unit` is of the differences in its report."""
+def export(family: str, values: Values, unit: str, original: str = "the torch network") -> None:
+    """Run the export of a family; `unit` is of the differences from `original` in its report."""
     run = function_of(f"{family}.export", f"export_{family}")
     with usage_errors():
         planned = plan_runtimes(values["runtimes"], values["precisions"])
         report = run(**{**values, "runtimes": planned.runtimes}, progress=progress)
-    print_report(report, unit)
+    print_report(report, unit, original)
     planned.build_engines(report.bundle)
 
 

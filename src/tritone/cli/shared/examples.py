@@ -25,6 +25,10 @@ EXAMPLES = {
         "tritone export onnx model.onnx --output my-model",
         "tritone export onnx model.onnx --output my-model --max-batch-size 16 --dry-run",
     ),
+    "export piper": (
+        "tritone export piper en_US-joe-medium.onnx --output joe",
+        "tritone export piper en_US-joe-medium.onnx --output joe --name voice",
+    ),
     "export python": (
         "tritone export python shout.py:shout --output my-model",
         "tritone export python shout.py:shout --output my-model --include words.txt",
@@ -45,6 +49,7 @@ EXAMPLES = {
         "tritone export silero --output vad",
         "tritone export silero --output vad --sample-rate 8000",
     ),
+    "export smart-turn": ("tritone export smart-turn smart-turn-v3.2-cpu.onnx --output turn",),
     "export tensorrt": (
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",
@@ -164,6 +169,10 @@ EXAMPLES = {
     "language": (
         "tritone language recordings/ --model whisper-base --lists lists/",
         "tritone language call.wav --url localhost:8001 --allowed-languages de,fr --json",
+    ),
+    "speak": (
+        "tritone speak 'Good morning.' --model joe --output morning.wav",
+        "tritone speak --url localhost:8001 --speed 1.2 --output news.mp3 < news.txt",
     ),
     "segments": (
         "tritone segments call.wav --model vad",

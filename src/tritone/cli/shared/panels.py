@@ -11,6 +11,7 @@ FIRST = {
     "language": ("--model", "--url", "--allowed-languages", "--lists", "--json"),
     "segments": ("--model", "--url", "--format", "--output", "--streaming"),
     "diarize": ("--model", "--url", "--num-speakers", "--format", "--output"),
+    "speak": ("--model", "--url", "--output", "--format", "--speed"),
     "embed": ("--output", "--wavscp", "--model", "--url", "--device"),
     "evaluate": ("--model", "--url", "--manifest", "--compare", "--html"),
     "build": ("--output", "--name", "--device", "--precision", "--instances"),
@@ -39,7 +40,7 @@ PANELS = {
     ),
     "Protocols of applications": (
         "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port",
-        "--wyoming-port", "--wyoming-languages", "--cors", "--alias",
+        "--wyoming-port", "--wyoming-languages", "--cors", "--alias", "--upstreams",
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",
@@ -73,6 +74,7 @@ PANELS = {
         "--merge-cosine", "--store", "--speaker-threshold", "--window-s", "--shift-s",
         "--embed-window-s", "--embed-shift-s",
     ),
+    "A voice": ("--speed", "--speaker"),
     "Speech": (
         "--speech-threshold", "--end-threshold", "--min-speech-s", "--min-silence-s", "--padding-s",
         "--max-segment-s",

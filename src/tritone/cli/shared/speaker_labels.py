@@ -35,15 +35,15 @@ class SpeakerLabels:
         typer.Option(
             metavar="MODEL",
             help=f"With --speakers: a model for voices, as --model is ({DEFAULT_BUNDLE} if not given), or with --url a "
-            "served model for embeddings; or one that tells speakers apart itself, which --streaming needs.",
+            "served model for embeddings; or one that tells speakers apart itself.",
         ),
     ] = None
     segmentation: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="With --speakers: a segmentation network (`tritone export pyannote`), which runs here and finds who "
-            "talk at once.",
+            help="With --speakers: a segmentation network (`tritone export pyannote`) in this process, or with "
+            "--url a served one, which finds who talk at once.",
         ),
     ] = None
     num_speakers: Annotated[
@@ -64,11 +64,11 @@ class SpeakerLabels:
             raise typer.BadParameter(f"--{given[0].replace('_', '-')} goes with --speakers")
         if self.speaker_threshold is not None and self.store is None:
             raise typer.BadParameter("--speaker-threshold goes with --store")
-        if self.speakers and (ray or (streaming and self.speaker_model is None)):
+        if self.speakers and ray:
+            raise typer.BadParameter("--speakers reads files of this machine; leave --ray out")
+        if streaming and (self.num_speakers is not None or self.segmentation is not None):
             raise typer.BadParameter(
-                "--speakers is for whole files; leave --ray out"
-                if ray
-                else "--speakers of --streaming needs --speaker-model, one that tells speakers apart itself"
+                "--num-speakers and --segmentation are for whole files: --streaming labels as the audio goes on"
             )
 
     @contextmanager
@@ -97,24 +97,30 @@ class SpeakerLabels:
 
     def around(self, where: "Where", stack: ExitStack) -> "Callable[[Opener, int], AbstractContextManager[OpenStream]]":
         """What opens streams whose words get speakers as they come; see `Playback`. `stack` closes the model."""
-        network = network_of(self._model(where).where, streaming=True, stack=stack)
-        if network is None:
-            raise typer.BadParameter(
-                "--speakers of --streaming needs a model that tells speakers apart itself, and "
-                f"{self.speaker_model} is one for embeddings"
-            )
-        self._check_alone()
-        streams = network.stream
+        model = self._model(where)
+        if (network := network_of(model.where, streaming=True, stack=stack)) is None:
+            opened, voices = stack.enter_context(with_store(model, self.store))
+            embedding: dict[str, Any] = {
+                "sample_rate": opened.sample_rate,
+                "enrolled": voices,
+                "enrolled_cosine": None if opened.limit is None else opened.limit.cosine,
+            }
+        else:
+            self._check_alone()
 
         @contextmanager
-        def opened(open_text: "Opener", sample_rate: int) -> "Iterator[OpenStream]":
-            from tritone.diarization import SpeakerWords
+        def labelled(open_text: "Opener", sample_rate: int) -> "Iterator[OpenStream]":
+            from tritone.diarization import SpeakerWords, VoiceWords
 
-            with open_text() as opened_text, closing(streams(sample_rate)) as speakers:
+            with open_text() as opened_text:
                 text: Any = opened_text  # closed by its own context
-                yield SpeakerWords(text, speakers)
+                if network is None:
+                    yield VoiceWords(text, opened.embed, audio_rate=sample_rate, **embedding)
+                    return
+                with closing(network.stream(sample_rate)) as speakers:
+                    yield SpeakerWords(text, speakers)
 
-        return opened
+        return labelled
 
     def _model(self, where: "Where") -> VoiceModel:
         return VoiceModel(

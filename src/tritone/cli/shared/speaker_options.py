@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tritone.audio.waveform import Waveform
     from tritone.bundle.manifest import Manifest
     from tritone.client import Client
+    from tritone.client.segmenter import ServedSegmenter
     from tritone.diarization import NetworkDiarizer
     from tritone.pipelines.segmenter import Segmenter
     from tritone.result import EmbeddingResult
@@ -234,8 +235,7 @@ def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Float
     return vectors
 
 
-def segmenter_of(opened: OpenModel, name: str) -> "Segmenter":
-    """The segmentation network that is named, opened."""
+def _segmenter_here(name: str) -> "Segmenter":
     from tritone import load_as
     from tritone.pipelines.segmenter import Segmenter
 
@@ -243,10 +243,17 @@ def segmenter_of(opened: OpenModel, name: str) -> "Segmenter":
         segmenter = load_as(Segmenter, name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
+    return segmenter
+
+
+def segmenter_of(opened: OpenModel, name: str) -> "Segmenter | ServedSegmenter":
+    """The segmentation network that is named, opened: of the server, if there is one and the name is no path."""
+    client = None if Path(name).exists() else opened.client
+    segmenter = _segmenter_here(name) if client is None else client.segmenter(name)
     if segmenter.sample_rate != opened.sample_rate:
         raise typer.BadParameter(
             f"the segmentation network {name} is for {segmenter.sample_rate} Hz, the speaker model for "
             f"{opened.sample_rate} Hz; take models of one rate"
         )
-    segmenter.offline.warm_up()  # what is wrong with it concerns all recordings
     return segmenter

@@ -8,10 +8,12 @@ graph that differs by more than its precision explains is refused, one in anothe
 drifts too far on audio.
 """
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import onnx
@@ -42,6 +44,7 @@ class ExportedModel(ABC):
         sample_rate: of the waveforms, in Hz.
         tokens: the vocabulary in the order of ids; None if no text is written.
         sources: upstream's files, by what they are.
+        files: files that the bundle has as they are, by their names there.
         choices: what the provenance keeps beside the options that all exports have.
         notes: what was taken for granted and should be known.
         transducer: what the manifest says of one; `silent` are the ids then that are no tokens.
@@ -51,6 +54,7 @@ class ExportedModel(ABC):
     sample_rate: int
     tokens: list[str] | None = None
     sources: Mapping[str, Path]
+    files: Mapping[str, Path] = MappingProxyType({})
     choices: Mapping[str, Choice]
     notes: tuple[str, ...] = ()
     transducer: Transducer | None = None
@@ -132,6 +136,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
     with BundleWriter(options.output) as writer:
         if model.tokens is not None:
             writer.write_tokens(model.tokens)
+        for name, path in model.files.items():
+            shutil.copyfile(path, writer.folder / name)
         written = GraphFiles(writer=writer, model=model, options=options)
         written.write()
         options.progress("writing the bundle")
@@ -144,17 +150,20 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
         }
         if isinstance(options, RecognizerOptions):
             choices["tail_padding_ms"] = options.tail_padding_ms
+        described = model.manifest()
+        if "generic" not in described:
+            described["sample_rate"] = model.sample_rate
         bundle = writer.commit(
             Manifest(
                 name=options.name or options.output.resolve().name,
-                sample_rate=model.sample_rate,
                 artifacts=tuple(written.artifacts),
                 provenance=provenance(model.family, model.sources, choices),
-                **model.manifest(),
+                **described,
             )
         )
-    options.progress("measuring the memory of calls")
-    bundle = record(bundle)
+    if bundle.manifest.tensors is None:
+        options.progress("measuring the memory of calls")
+        bundle = record(bundle)
     if written.refused and not options.lenient:
         raise ExportError(
             f"{' '.join(written.refused)} {bundle.path} was written without it, in "

@@ -7,7 +7,7 @@ upstream's classes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tritone.errors import ExportError
@@ -15,14 +15,20 @@ from tritone.families.export.settings import Section
 
 SENSE_VOICE = "SenseVoiceSmall"
 SEACO = "SeacoParaformer"
+STREAMS = "ParaformerStreaming"
 PARAFORMERS: Mapping[str, tuple[str, ...]] = {
     "Paraformer": ("CifPredictorV2",),
     "BiCifParaformer": ("CifPredictorV3",),
     SEACO: ("CifPredictorV3", "CifPredictorV2"),
+    STREAMS: ("CifPredictorV2",),
 }
 """Classes of models with a decoder, and of the predictors that they may have."""
 
-MODELS: Mapping[str, str] = {SENSE_VOICE: "SenseVoiceEncoderSmall", **dict.fromkeys(PARAFORMERS, "SANMEncoder")}
+MODELS: Mapping[str, str] = {
+    SENSE_VOICE: "SenseVoiceEncoderSmall",
+    **dict.fromkeys(PARAFORMERS, "SANMEncoder"),
+    STREAMS: "SANMEncoderChunkOpt",
+}
 """Classes of models, and of their encoders."""
 
 SENSE_VOICE_TAGS = ("language", "emotion", "event", "itn")
@@ -62,6 +68,7 @@ OF_PREDICTOR = (
     *("idim", "l_order", "r_order", "threshold", "dropout", "smooth_factor", "noise_threshold", "tail_threshold"),
     "tail_mask",
 )
+OF_STREAMS_CONF = ("decoder_attention_chunk_type",)  # of training
 OF_HOTWORDS = ("seaco_decoder", "seaco_decoder_conf")
 OF_HOTWORDS_CONF = (
     *("inner_dim", "bias_encoder_type", "bias_encoder_bid", "bias_encoder_dropout_rate", "seaco_lsm_weight"),
@@ -73,6 +80,10 @@ OF_ENCODER = (
     *("dropout_rate", "positional_dropout_rate", "attention_dropout_rate", "stochastic_depth_rate", "input_layer"),
     *("pos_enc_class", "normalize_before", "concat_after", "positionwise_layer_type", "selfattention_layer_type"),
     *("positionwise_conv_kernel_size", "padding_idx"),
+)
+OF_CHUNKS = (  # of training: what streams are cut into is chosen when they are decoded
+    *("chunk_size", "stride", "pad_left", "encoder_att_look_back_factor", "decoder_att_look_back_factor"),
+    *("interctc_layer_idx", "interctc_use_conditioning"),
 )
 OF_FRONT_END = (
     *("fs", "window", "n_mels", "frame_length", "frame_shift", "lfr_m", "lfr_n", "cmvn_file", "dither", "snip_edges"),
@@ -174,21 +185,26 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     name = str(content.get("model"))
     if name not in MODELS:
         raise ExportError(f"config.model is {name[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}")
-    decodes = name in PARAFORMERS
+    decodes, streams = name in PARAFORMERS, name == STREAMS
     hotwords, hotwords_conf = (OF_HOTWORDS, OF_HOTWORDS_CONF) if name == SEACO else ((), ())
     root = Section("config", content, (*OF_MODEL, *TRAINING, *(OF_DECODER_MODEL if decodes else ()), *hotwords))
     if root.get("normalize", None) is not None:
         raise ExportError("config.normalize is set; models with statistics in am.mvn alone are supported")
     root.choice("encoder", [MODELS[name]])
-    root.choice("frontend", ["WavFrontend", "wav_frontend"])
+    root.choice("frontend", ["WavFrontendOnline"] if streams else ["WavFrontend", "wav_frontend"])
     front_end = _front_end(root.section("frontend_conf", OF_FRONT_END))
-    ids = root.part("model_conf", (*OF_MODEL_CONF, *hotwords_conf))
-    encoder = _encoder(root.section("encoder_conf", OF_ENCODER), front_end, 1e-12 if decodes else 1e-5)
+    ids = root.part("model_conf", (*OF_MODEL_CONF, *hotwords_conf, *(OF_STREAMS_CONF if streams else ())))
+    part = root.section("encoder_conf", (*OF_ENCODER, *(OF_CHUNKS if streams else ())))
+    encoder = encoder_of(part, front_end.size, 1e-12 if decodes else 1e-5, "pe_online" if streams else "pe")
     if decodes and encoder.after_blocks:
         raise ExportError("config.encoder_conf: tp_blocks is of SenseVoice alone")
     if decodes:
         root.choice("decoder", ["ParaformerSANMDecoder"])
         root.choice("predictor", PARAFORMERS[name])
+    decoder = _decoder(root.section("decoder_conf", OF_DECODER), encoder) if decodes else None
+    if streams:
+        assert decoder is not None
+        _check_streams(front_end, decoder)
     more = OF_TIMES if root.get("predictor", None) == "CifPredictorV3" else ()
     return ModelConfig(
         model=name,
@@ -197,7 +213,7 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
         blank_id=ids.whole("blank_id", 0, least=0),
         sos_id=ids.whole("sos", 1, least=0),
         eos_id=ids.whole("eos", 2, least=0),
-        decoder=_decoder(root.section("decoder_conf", OF_DECODER), encoder) if decodes else None,
+        decoder=decoder,
         predictor=_predictor(root.section("predictor_conf", (*OF_PREDICTOR, *more)), encoder) if decodes else None,
     )
 
@@ -220,6 +236,20 @@ def _decoder(part: Section, encoder: EncoderConfig) -> DecoderConfig:
     )
     _check_memory("decoder_conf", encoder.output_size, found.heads, kernel, shift)
     return found
+
+
+def _check_streams(front_end: FrontEndConfig, decoder: DecoderConfig) -> None:
+    usual = FrontEndConfig()
+    if replace(front_end, window=usual.window, num_mel_bins=usual.num_mel_bins) != usual:
+        raise ExportError(
+            "config.frontend_conf: of a model for streams, supported are frames of 25 ms each 10 ms at 16000 Hz, with "
+            "lfr_m: 7 and lfr_n: 6, alone"
+        )
+    if decoder.after_blocks or decoder.shift != decoder.kernel - 1 - (decoder.kernel - 1) // 2:
+        raise ExportError(
+            "config.decoder_conf: a decoder of streams must not look at tokens to come, so att_layer_num should be "
+            f"num_blocks, and sanm_shfit half of kernel_size, {decoder.kernel // 2}; got sanm_shfit {decoder.shift}"
+        )
 
 
 def _predictor(part: Section, encoder: EncoderConfig) -> PredictorConfig:
@@ -272,15 +302,25 @@ def _front_end(part: Section) -> FrontEndConfig:
 _FRAME_MS = (("length", 25), ("shift", 10))
 
 
-def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float) -> EncoderConfig:
+def encoder_of(part: Section, input_size: int, norm_eps: float, layer: str) -> EncoderConfig:
+    """Read encoder_conf.
+
+    Args:
+        input_size: numbers of a row.
+        norm_eps: of all layer norms.
+        layer: the input layer that there must be.
+
+    Raises:
+        ExportError: a setting is missing, unknown or unsupported.
+    """
     if not part.flag("normalize_before", True) or part.flag("concat_after", False):
         raise ExportError("config.encoder_conf: supported are normalize_before: true and concat_after: false alone")
-    part.choice("input_layer", ["pe"], "conv2d")
+    part.choice("input_layer", [layer], "conv2d")
     part.choice("pos_enc_class", ["SinusoidalPositionEncoder"], "SinusoidalPositionEncoder")
     part.choice("selfattention_layer_type", ["sanm"], "sanm")
     part.choice("positionwise_layer_type", ["linear"], "linear")
     found = EncoderConfig(
-        input_size=front_end.size,
+        input_size=input_size,
         output_size=part.whole("output_size", 256, least=1),
         heads=part.whole("attention_heads", 4, least=1),
         hidden=part.whole("linear_units", 2048, least=1),
@@ -292,5 +332,5 @@ def _encoder(part: Section, front_end: FrontEndConfig, norm_eps: float) -> Encod
     )
     _check_memory("encoder_conf", found.output_size, found.heads, found.kernel, found.shift)
     if found.input_size < 4 or found.input_size % 2:
-        raise ExportError(f"config.frontend_conf: rows of {found.input_size} numbers have no position vectors")
+        raise ExportError(f"config: rows of {found.input_size} numbers have no position vectors")
     return found

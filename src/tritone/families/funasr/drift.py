@@ -10,13 +10,31 @@ import torch
 
 from tritone.audio import Waveform
 from tritone.families.export.drift import Array, Drift, distribution_drift
-from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph
+from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, StreamingGraph
 from tritone.runtime import Graph
 
 
 def token_drift(encoder: EncoderGraph, decoder: DecoderGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
     """Compare the log-probabilities of tokens, where `opened` is in the place of the encoder or of the decoder."""
     return distribution_drift(_paired(encoder, decoder, opened, recordings))
+
+
+def stream_drift(graph: StreamingGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+    """Compare the log-probabilities of the tokens of each step, both graphs having had the same before it."""
+    return distribution_drift(_steps(graph, opened, recordings))
+
+
+@torch.no_grad()
+def _steps(graph: StreamingGraph, opened: Graph, recordings: Sequence[Waveform]) -> Iterator[tuple[Array, Array]]:
+    for run in map(graph.hearing, recordings):
+        states = dict(run.states)
+        for step in run.steps:
+            inputs = {**step, **states}
+            expected = dict(zip(graph.outputs, graph(*inputs.values()), strict=True))
+            [found] = opened({name: value.numpy() for name, value in inputs.items()}, ["log_probs"])
+            count = int(expected["num_tokens"])
+            yield expected["log_probs"][0, :count].numpy(), found[0, :count]
+            states = {name: expected[f"next_{name}"] for name in states}
 
 
 @torch.no_grad()

@@ -2,21 +2,22 @@
 
 config.yaml, model.pt, am.mvn, *.bpe.model | tokens.json
     ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances, and of a
-        Paraformer that of the decoder
+        Paraformer that of the decoder; of a Paraformer for streams the graph of a step
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.precision import in_precision
-from tritone.families.export.report import ExportReport
+from tritone.families.export.report import Choice, ExportReport
 from tritone.families.export.settings import read_config_file
 from tritone.families.export.tokens import read_pieces
 from tritone.families.funasr.checkpoint import (
@@ -30,18 +31,22 @@ from tritone.families.funasr.checkpoint import (
     read_statistics,
     read_tokens,
 )
-from tritone.families.funasr.config import PARAFORMERS, SEACO, SENSE_VOICE_TAGS, ModelConfig, parse_config
-from tritone.families.funasr.drift import token_drift
+from tritone.families.funasr.config import PARAFORMERS, SEACO, SENSE_VOICE_TAGS, STREAMS, ModelConfig, parse_config
+from tritone.families.funasr.drift import stream_drift, token_drift
 from tritone.families.funasr.front_end import StackedFbank
-from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoiceGraph
+from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoiceGraph, StreamingGraph
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
+from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
+from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
 from tritone.runtime import Graph
+
+SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")
 
 
 def export_funasr(**choices: Any) -> ExportReport:
-    """Export a model of FunASR: SenseVoice-Small or a Paraformer.
+    """Export a model of FunASR: SenseVoice-Small, a Paraformer, also for streams, or CT-Transformer, for punctuation.
 
     Args:
         choices: the fields of `FunasrOptions`.
@@ -55,9 +60,21 @@ def export_funasr(**choices: Any) -> ExportReport:
     folder = options.folder
     if not folder.is_dir():
         raise ExportError(f"folder not found: {folder}; give one of FunASR's models, with {CONFIG} and {WEIGHTS}")
-    settings = parse_config(read_config_file(folder / CONFIG))
+    content = read_config_file(folder / CONFIG)
+    if content.get("model") == CT_TRANSFORMER:
+        _check_sizes(options, CT_TRANSFORMER)
+        return write_bundle(PunctuationModel(options, content), options)
+    settings = parse_config(content)
+    if settings.model == STREAMS:
+        return write_bundle(StreamingModel(options, settings), options)
+    _check_sizes(options, settings.model)
     kind = ParaformerModel if settings.model in PARAFORMERS else SenseVoiceModel
     return write_bundle(kind(options, settings), options)
+
+
+def _check_sizes(options: FunasrOptions, model: str) -> None:
+    if sizes := [name for name in SIZES if getattr(options, name) is not None]:
+        raise ExportError(f"{', '.join(sizes)} is of {STREAMS}, and this is {model}; leave it out")
 
 
 class FunasrModel(ExportedModel):
@@ -74,7 +91,7 @@ class FunasrModel(ExportedModel):
         self.front_end = StackedFbank(
             settings.front_end, *read_statistics(self.sources[STATISTICS], settings.front_end.size)
         )
-        self.choices = {"model": settings.model}
+        self.choices: dict[str, Choice] = {"model": settings.model}
 
     def encoder(self, **more: Any) -> Encoder:
         """That part of the manifest."""
@@ -131,7 +148,7 @@ class ParaformerModel(FunasrModel):
         self.tokens = read_tokens(self.sources["tokens"])
         weights = self.sources[WEIGHTS]
         self.network = Paraformer.of(settings, read_state(weights), len(self.tokens), str(weights))
-        if settings.model != "Paraformer":
+        if settings.model not in ("Paraformer", STREAMS):
             self.notes = ("times of tokens are those of the predictor that counts them, as of a plain Paraformer",)
         if settings.model == SEACO:
             self.notes += ("its part for hotwords is left out: texts are those that it writes without hotwords",)
@@ -148,13 +165,13 @@ class ParaformerModel(FunasrModel):
         return token_drift(encoder, decoder, opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
-        settings, size = self.settings, len(self.tokens)
+        settings = self.settings
         return {
             "kind": "paraformer",
             "features": self.front_end.described(),
             "encoder": self.encoder(),
             "vocabulary": Vocabulary(
-                size=size,
+                size=len(self.tokens),
                 units="continued",
                 blank_id=settings.blank_id,
                 unk_id=self.tokens.index("<unk>") if "<unk>" in self.tokens else None,
@@ -162,3 +179,38 @@ class ParaformerModel(FunasrModel):
                 eos_id=settings.eos_id,
             ),
         }
+
+
+class StreamingModel(ParaformerModel):
+    """A trained Paraformer for streams."""
+
+    def __init__(self, options: FunasrOptions, settings: ModelConfig) -> None:
+        super().__init__(options, settings)
+        self.sizes = StreamSizes.chosen(options)
+        self.choices |= dataclasses.asdict(self.sizes)
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        network = in_precision(self.network, precision, explicit=explicit)
+        return {"streaming_encoder": StreamingGraph(network, self.front_end, self.sizes).eval()}
+
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
+        graph = self.graphs["streaming_encoder"]
+        assert isinstance(graph, StreamingGraph)
+        return stream_drift(graph, opened, recordings)
+
+    def manifest(self) -> dict[str, Any]:
+        graph = self.graphs["streaming_encoder"]
+        assert isinstance(graph, StreamingGraph)
+        streaming = Streaming(
+            chunk_size=self.sizes.chunk,
+            left_chunks=self.sizes.left_chunks,
+            window_samples=graph.window_samples,
+            shift_samples=graph.shift_samples,
+            states=tuple(
+                State(name=name, shape=shape, dtype="int64" if name in (STEP, DECODED) else "float32")
+                for name, shape in graph.step.state_shapes.items()
+            ),
+            lead_samples=self.front_end.lead_samples,
+            flush_samples=1,  # the last step begins at the end of the audio at the latest, as upstream's does
+        )
+        return super().manifest() | {"streaming": streaming}

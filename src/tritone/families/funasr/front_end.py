@@ -49,17 +49,47 @@ class StackedFbank(nn.Module):
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
         """Compute rows; those at or beyond a row's own are as behind its last frame."""
-        frames, counts = self.fbank(waveform, num_samples)
+        frames, last, _ = self._frames(waveform, num_samples)
         before = (self.config.width - 1) // 2
+        ends = (frames[:, :1].expand(-1, before, -1), last.expand(-1, self.config.width - 1 - before, -1))
+        return self._rows(torch.cat([ends[0], frames, ends[1]], dim=1)), self.num_frames(num_samples)
+
+    def of_window(self, waveform: Tensor, num_samples: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of a window of a stream, which begins `lead_samples` before its own audio.
+
+        Args:
+            waveform: (batch, samples), of which each row has `num_samples` (batch,) int64.
+            first: (batch,) bool, whether the stream begins in this window; what is before its audio may be anything.
+
+        Returns:
+            Rows (batch, rows, size), and how many each has (batch,) int64: none where its audio is shorter than the
+            distance of two rows.
+        """
+        config, before = self.config, (self.config.width - 1) // 2
+        frames, _, counts = self._frames(waveform, num_samples)
+        start = frames[:, before : before + 1].expand(-1, before, -1)
+        start = torch.where(first[:, None, None], start, frames[:, :before])
+        rows = self._rows(torch.cat([start, frames[:, before:]], dim=1))
+        own = (torch.clamp(counts - before, min=0) + config.step - 1) // config.step
+        return rows, torch.where(num_samples - self.lead_samples < config.step * config.frame_shift, 0, own)
+
+    @property
+    def lead_samples(self) -> int:
+        """Samples of the frames before the first one's own in a window of a stream."""
+        return (self.config.width - 1) // 2 * self.config.frame_shift
+
+    def _frames(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Frames, those beyond a row's own as its last one, this one, and how many they are."""
+        frames, counts = self.fbank(waveform, num_samples)
         last = torch.clamp(counts - 1, min=0)[:, None, None].expand(-1, 1, frames.shape[2])
         last = frames.gather(1, last)
         beyond = torch.arange(frames.shape[1], device=frames.device) >= counts.unsqueeze(1)
-        frames = torch.where(beyond.unsqueeze(2), last, frames)
-        ends = (frames[:, :1].expand(-1, before, -1), last.expand(-1, self.config.width - 1 - before, -1))
-        frames = torch.cat([ends[0], frames, ends[1]], dim=1)
+        return torch.where(beyond.unsqueeze(2), last, frames), last, counts
+
+    def _rows(self, frames: Tensor) -> Tensor:
         bins = self.config.num_mel_bins
         rows = cut_frames(frames.flatten(1), self.config.width * bins, self.config.step * bins)
-        return (rows + self.shift) * self.scale, self.num_frames(num_samples)
+        return (rows + self.shift) * self.scale
 
     def described(self) -> Features:
         """What a manifest says of it."""

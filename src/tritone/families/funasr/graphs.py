@@ -3,21 +3,26 @@
 SenseVoiceGraph  waveform, num_samples, language, use_itn  ->  log_probs, num_frames, encoder_out, tags
 EncoderGraph     waveform, num_samples  ->  encoder_out, num_frames, token_sums, num_tokens
 DecoderGraph     encoder_out, num_frames, token_sums, num_tokens, places  ->  log_probs
+StreamingGraph   waveform, num_samples, states  ->  log_probs, num_tokens, token_frames, num_frames, next states
 
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tritone.audio import Waveform
-from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph
+from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.paraformer import Decoder, Paraformer
+from tritone.families.funasr.streaming import DECODED, STEP, StreamingParaformer, StreamSizes
+
+TRIAL_STARTS = 8
 
 
 class SenseVoiceGraph(UtteranceGraph):
@@ -143,3 +148,91 @@ def _decoded(encoded: Tensor, frames: Tensor, weight: float, places: int) -> dic
         "num_tokens": sums[:, -1].floor().to(torch.int64),
         "places": torch.arange(places),
     }
+
+
+class StreamingGraph(ExportableGraph):
+    """One window of many streams: waveform (batch, window), num_samples (batch,) int64, fewer in the last one, states.
+
+    All places for tokens are compared, since those beyond a row's own depend on its weights without a jump.
+    """
+
+    compared = ("log_probs",)
+    counted = None
+
+    def __init__(self, network: Paraformer, front_end: StackedFbank, sizes: StreamSizes) -> None:
+        super().__init__()
+        self.front_end, self.step, self.sizes = front_end, StreamingParaformer(network, sizes), sizes
+        config = network.config.front_end
+        self.sample_rate, self.shift_samples = config.sample_rate, sizes.chunk * config.step * config.frame_shift
+
+    @property
+    def window_samples(self) -> int:
+        """Samples of a full window."""
+        return self.front_end.lead_samples + self.shift_samples
+
+    @property
+    def outputs(self) -> list[str]:
+        names = ["log_probs", "num_tokens", "token_frames", "num_frames"]
+        return [*names, *(f"next_{name}" for name in self.step.state_shapes)]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {name: {0: "batch"} for name in ("waveform", "num_samples", *self.step.state_shapes)}
+
+    def zero_states(self, batch: int) -> dict[str, Tensor]:
+        """The states of streams that start."""
+        return {
+            name: torch.zeros(batch, *shape, dtype=torch.int64 if name in (STEP, DECODED) else torch.float32)
+            for name, shape in self.step.state_shapes.items()
+        }
+
+    def example(self) -> dict[str, Tensor]:
+        samples = torch.full((EXAMPLE_BATCH,), self.window_samples)
+        waveform = torch.zeros(EXAMPLE_BATCH, self.window_samples)
+        return {"waveform": waveform, "num_samples": samples, **self.zero_states(EXAMPLE_BATCH)}
+
+    def trials(self) -> Iterator[Run]:
+        """Streams that end in their third and second step; then one that ends without rows of its own.
+
+        Of some starts in the clips the one is taken where the sums of weights are farthest from whole numbers at the
+        ends of steps: rounding must not decide in which step a token is.
+        """
+        signal = trial_signal(TRIAL_STARTS * self.sample_rate + 4 * self.shift_samples, self.sample_rate).numpy()
+        shift = self.shift_samples
+        starts = range(0, TRIAL_STARTS * self.sample_rate, self.sample_rate)
+        best = max(starts, key=lambda start: self._margin(signal[start : start + 3 * shift]))
+        lengths = shift * 5 // 2, shift * 5 // 3
+        steps = zip(*(self._steps(signal[best : best + length], 3) for length in lengths), strict=True)
+        joined = [{name: torch.cat([step[name] for step in each]) for name in each[0]} for each in steps]
+        yield Run(joined, self.zero_states(2))
+        yield self.hearing(signal[best : best + 2 * shift + shift // 50])
+
+    @torch.no_grad()
+    def _margin(self, waveform: Waveform) -> float:
+        states, found = self.zero_states(1), 1.0
+        for step in self._steps(waveform, 2):
+            results = dict(zip(self.outputs, self(*step.values(), *states.values()), strict=True))
+            states = {name: results[f"next_{name}"] for name in states}
+            rest = float(states["part_weight"])
+            found = min(found, rest, 1 - rest)
+        return found
+
+    def hearing(self, waveform: Waveform) -> Run:
+        """A recording as the steps of a stream."""
+        return Run(self._steps(waveform, len(waveform) // self.shift_samples + 1), self.zero_states(1))
+
+    def _steps(self, waveform: Waveform, count: int) -> list[dict[str, Tensor]]:
+        """The first windows of a stream; behind its end there is nothing in them."""
+        lead, steps = self.front_end.lead_samples, []
+        padded = np.concatenate([np.zeros(lead, np.float32), waveform])
+        for start in range(0, count * self.shift_samples, self.shift_samples):
+            piece = padded[start : start + self.window_samples]
+            block = np.zeros((1, self.window_samples), np.float32)
+            block[0, : len(piece)] = piece
+            steps.append({"waveform": torch.from_numpy(block), "num_samples": torch.tensor([len(piece)])})
+        return steps
+
+    def forward(self, waveform: Tensor, num_samples: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        first = states[[*self.step.state_shapes].index(STEP)] == 0
+        rows, num_rows = self.front_end.of_window(waveform, num_samples, first)
+        return self.step(rows, num_rows, num_samples < self.window_samples, *states)

@@ -16,13 +16,13 @@ from tritone.families.funasr.config import EncoderConfig
 from tritone.families.layers.attention import HIDDEN
 
 
-def positions(frames: int, width: int, device: torch.device) -> Tensor:
-    """Position vectors (frames, width) float32 of frames from 1 on: all sines, then all cosines."""
+def positions(places: Tensor, width: int) -> Tensor:
+    """Position vectors (…, width) float32 of places (…) int64, the first of which is 1: all sines, then all cosines."""
     half = width // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float32, device=device) * -(math.log(10000.0) / (half - 1)))
-    places = torch.arange(1, frames + 1, device=device).to(torch.float32)
-    angles = places.unsqueeze(1) * rates
-    return torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
+    numbers = torch.arange(half, dtype=torch.float32, device=places.device)
+    rates = torch.exp(numbers * -(math.log(10000.0) / (half - 1)))
+    angles = places.to(torch.float32).unsqueeze(-1) * rates
+    return torch.cat([torch.sin(angles), torch.cos(angles)], dim=-1)
 
 
 class Memory(nn.Module):
@@ -37,11 +37,13 @@ class Memory(nn.Module):
     def memory(self, x: Tensor, valid: Tensor) -> Tensor:
         """Of x (batch, frames, width); `valid` (batch, frames, 1), 1 where a row has a frame and else 0."""
         x = x * valid
-        padded = F.pad(x.transpose(1, 2), self.sides)
+        return (self.convolved(F.pad(x.transpose(1, 2), self.sides)) + x) * valid
+
+    def convolved(self, padded: Tensor) -> Tensor:
+        """The convolution of (batch, width, frames and what is beside them), as (batch, frames, width)."""
         # In two dimensions: of these onnxruntime has kernels that take several channels at once.
         weight = self.fsmn_block.weight.unsqueeze(2)
-        found = F.conv2d(padded.unsqueeze(2), weight, groups=self.fsmn_block.groups).squeeze(2)
-        return (found.transpose(1, 2) + x) * valid
+        return F.conv2d(padded.unsqueeze(2), weight, groups=self.fsmn_block.groups).squeeze(2).transpose(1, 2)
 
 
 class SanmAttention(Memory):
@@ -56,27 +58,43 @@ class SanmAttention(Memory):
         self.linear_q_k_v = nn.Linear(size, 3 * config.output_size)
         self.linear_out = nn.Linear(config.output_size, config.output_size)
 
-    def forward(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
-        """Attend; `hidden` (batch, 1, 1, frames) is added to scores, `valid` see `memory`."""
-        query, key, value = self.linear_q_k_v(x).chunk(3, dim=-1)
-        mixed = attend((self._split(query), self._split(key), self._split(value)), hidden, self)
-        return self.linear_out(mixed) + self.memory(value, valid)
+    def forward(self, x: Tensor, hidden: Tensor, valid: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Attend to x (batch, frames, width) and what was before it.
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+        Args:
+            hidden: (batch, 1, 1, keys), added to scores.
+            valid: see `memory`.
+            past: keys beside values (batch, frames, 2 · width) of frames before x.
+
+        Returns:
+            (batch, frames, width), and keys beside values of x.
+        """
+        found, width = self.linear_q_k_v(x), self.heads * self.size
+        query, key_value = found[..., :width], found[..., width:]
+        mixed = attend(query, key_value if past is None else torch.cat([past, key_value], dim=1), hidden, self)
+        return self.linear_out(mixed) + self.memory(key_value[..., width:], valid), key_value
 
 
 class Attending(Protocol):
-    """How a module computes attention: `fused`, by one operator; `wide_softmax`, in float32; `size` of a head."""
+    """How a module computes attention: `fused`, by one operator; `wide_softmax`, in float32; `heads` of `size`."""
 
     fused: bool
     wide_softmax: bool
+    heads: int
     size: int
 
 
-def attend(heads: tuple[Tensor, Tensor, Tensor], hidden: Tensor, form: Attending) -> Tensor:
-    """Scaled dot-product attention of query, key and value (batch, heads, frames, size), in the form of a module."""
-    query, key, value = heads
+def attend(query: Tensor, key_value: Tensor, hidden: Tensor, form: Attending) -> Tensor:
+    """Scaled dot-product attention (batch, queries, width) in the form of a module.
+
+    Args:
+        query: (batch, queries, width).
+        key_value: (batch, keys, 2 · width), keys beside values.
+        hidden: (batch, 1, 1, keys), added to scores.
+    """
+    query, key, value = (
+        each.unflatten(-1, (form.heads, form.size)).transpose(1, 2) for each in (query, *key_value.chunk(2, dim=-1))
+    )
     if form.fused:
         return F.scaled_dot_product_attention(query, key, value, hidden).transpose(1, 2).flatten(2)
     scores = (query * form.size**-0.5) @ key.transpose(-2, -1) + hidden
@@ -107,10 +125,11 @@ class EncoderLayer(nn.Module):
         self.norm2 = nn.LayerNorm(config.output_size, eps=config.norm_eps)
         self.is_residual = size == config.output_size
 
-    def forward(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
-        attended = self.self_attn(self.norm1(x), hidden, valid)
+    def forward(self, x: Tensor, hidden: Tensor, valid: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Arguments and results as of `SanmAttention`."""
+        attended, key_value = self.self_attn(self.norm1(x), hidden, valid, past)
         x = x + attended if self.is_residual else attended
-        return x + self.feed_forward(self.norm2(x))
+        return x + self.feed_forward(self.norm2(x)), key_value
 
 
 class Encoder(nn.Module):
@@ -132,13 +151,13 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, frames: Tensor) -> Tensor:
         """Encode x (batch, frames, size) float32, of which each row has `frames` (batch,) int64."""
-        x = x * self.config.output_size**0.5 + positions(x.shape[1], x.shape[2], x.device)
-        x = as_dtype(x, self.dtype)
+        places = torch.arange(1, x.shape[1] + 1, device=x.device)
+        x = as_dtype(x * self.config.output_size**0.5 + positions(places, x.shape[2]), self.dtype)
         is_valid = torch.arange(x.shape[1], device=x.device) < frames.unsqueeze(1)
         valid = is_valid.unsqueeze(2).to(x.dtype)
         hidden = torch.where(is_valid, 0.0, HIDDEN).to(x.dtype)[:, None, None, :]
         for layer in (*self.encoders0, *self.encoders):
-            x = layer(x, hidden, valid)
+            x, _ = layer(x, hidden, valid)
         return self.behind(self.after_norm(x), hidden, valid)
 
     def behind(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
@@ -156,5 +175,5 @@ class EncoderInTwo(Encoder):
 
     def behind(self, x: Tensor, hidden: Tensor, valid: Tensor) -> Tensor:
         for layer in self.tp_encoders:
-            x = layer(x, hidden, valid)
+            x, _ = layer(x, hidden, valid)
         return self.tp_norm(x)

@@ -40,14 +40,17 @@ class Predictor(nn.Module):
         Beyond the `frames` (batch,) of a row its sum stays as it is.
         """
         valid = torch.arange(encoded.shape[1], device=encoded.device) < frames.unsqueeze(1)
+        sums = torch.cumsum(self.weights(encoded, valid).to(torch.float64), dim=1)  # float32 loses tokens of hours
+        total = as_dtype(sums[:, -1] + self.config.tail, torch.float32)
+        return as_dtype(sums, torch.float32), torch.where(frames > 0, torch.floor(total), 0.0).to(torch.int64)
+
+    def weights(self, encoded: Tensor, valid: Tensor) -> Tensor:
+        """Weights (batch, frames) float32, 0 where `valid` (batch, frames) bool is not."""
         known = torch.where(valid.unsqueeze(2), as_dtype(encoded, torch.float32), 0.0)
         padded = F.pad(known.transpose(1, 2), (self.config.left, self.config.right))
         seen = torch.relu(self.cif_conv1d(padded)).transpose(1, 2)
-        weights = torch.sigmoid(self.cif_output(seen)).squeeze(2)
-        weights = torch.relu(weights * self.config.factor - self.config.floor)
-        sums = torch.cumsum(torch.where(valid, weights, 0.0).to(torch.float64), dim=1)  # float32 loses tokens of hours
-        total = as_dtype(sums[:, -1] + self.config.tail, torch.float32)
-        return as_dtype(sums, torch.float32), torch.where(frames > 0, torch.floor(total), 0.0).to(torch.int64)
+        found = torch.sigmoid(self.cif_output(seen)).squeeze(2)
+        return torch.where(valid, torch.relu(found * self.config.factor - self.config.floor), 0.0)
 
 
 class Convolution(nn.Conv1d):
@@ -83,14 +86,9 @@ class CrossAttention(nn.Module):
         self.linear_k_v = nn.Linear(width, 2 * width)
         self.linear_out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
-        """Attend from x (batch, tokens, width); `hidden` (batch, 1, 1, frames) is added to scores."""
-        key, value = self.linear_k_v(memory).chunk(2, dim=-1)
-        heads = (self._split(self.linear_q(x)), self._split(key), self._split(value))
-        return self.linear_out(attend(heads, hidden, self))
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+    def forward(self, x: Tensor, key_value: Tensor, hidden: Tensor) -> Tensor:
+        """Attend from x (batch, tokens, width) to what `linear_k_v` makes of frames; `hidden` as of `attend`."""
+        return self.linear_out(attend(self.linear_q(x), key_value, hidden, self))
 
 
 class NormedFeedForward(nn.Module):
@@ -126,7 +124,13 @@ class DecoderLayer(nn.Module):
         if self.self_attn is None or self.norm2 is None:
             return moved
         x = x + self.self_attn.memory(self.norm2(moved), valid)
-        return x if self.src_attn is None or self.norm3 is None else x + self.src_attn(self.norm3(x), memory, hidden)
+        return x if self.src_attn is None else self.looked(x, self.src_attn.linear_k_v(memory), hidden)
+
+    def looked(self, x: Tensor, key_value: Tensor, hidden: Tensor) -> Tensor:
+        """x with what its attention to the audio gives; arguments as of `CrossAttention`."""
+        assert self.src_attn is not None
+        assert self.norm3 is not None
+        return x + self.src_attn(self.norm3(x), key_value, hidden)
 
 
 class Decoder(nn.Module):

@@ -25,22 +25,27 @@ from tritone.families.pyannote.model import (
     SegmentationGraph,
     filters_of,
 )
-from tritone.families.pyannote.options import PyannoteOptions
+from tritone.families.pyannote.onnx_model import import_pyannote
+from tritone.families.pyannote.options import (
+    AT_ONCE,
+    MAX_SPEAKERS,
+    MAX_WINDOW_S,
+    SPEAKERS,
+    WINDOW_S,
+    PyannoteOptions,
+)
 
 UNREAD = ("torch", "pyannote", "lightning", "pytorch_lightning")  # packages whose objects are not loaded
 SPECIFICATIONS = "pyannote.audio.core.task.Specifications"  # of which the plain values are kept
 FILTERBANK = "sincnet.conv1d.0.filterbank."
 MAX_LAYERS, MAX_SIZE = 16, 2**14
-MAX_WINDOW_S = 60.0
-MAX_SPEAKERS = 16
-WINDOW_S, SPEAKERS, AT_ONCE = 10.0, 3, 2  # of segmentation-3.0, for checkpoints that do not say
 
 
 def export_pyannote(**choices: Any) -> ExportReport:
     """Export a segmentation network of pyannote.audio with sets of speakers (powerset), such as segmentation-3.0.
 
     Args:
-        choices: the fields of `PyannoteOptions`.
+        choices: the fields of `PyannoteOptions`. An ONNX file in place of a checkpoint is taken as it is.
 
     Raises:
         ExportError: the file is missing, damaged or none of such a network; or as of `write_bundle`, with its other
@@ -48,6 +53,8 @@ def export_pyannote(**choices: Any) -> ExportReport:
         ValueError: see `PyannoteOptions`.
     """
     options = PyannoteOptions(**choices)
+    if options.checkpoint.suffix.lower() == ".onnx":
+        return import_pyannote(options)
     return write_bundle(PyannoteModel(options), options)
 
 

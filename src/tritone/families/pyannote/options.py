@@ -6,12 +6,18 @@ from pathlib import Path
 from tritone.families.export.options import ExportOptions
 from tritone.options.fields import REQUIRED, option
 
+MAX_WINDOW_S = 60.0
+MAX_SPEAKERS = 16
+WINDOW_S, SPEAKERS, AT_ONCE = 10.0, 3, 2  # of segmentation-3.0, for files that do not say
+
 
 @dataclass(frozen=True, kw_only=True)
 class PyannoteOptions(ExportOptions):
     """Upstream's file; the rest see `ExportOptions`."""
 
-    checkpoint: Path = option(REQUIRED, "pytorch_model.bin of a segmentation model, such as segmentation-3.0.")
+    checkpoint: Path = option(
+        REQUIRED, "pytorch_model.bin of a segmentation model, such as segmentation-3.0; or an ONNX file of one."
+    )
 
     def __post_init__(self) -> None:
         if "int8" in self.precisions:

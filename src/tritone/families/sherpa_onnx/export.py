@@ -22,6 +22,7 @@ from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
 from tritone.families.sherpa_onnx.nemo import NemoCtcImporter, NemoTransducerImporter, is_nemo
+from tritone.families.sherpa_onnx.punctuation import find_punctuation, import_punctuation
 from tritone.families.whisper.export import export_whisper
 from tritone.families.whisper.sherpa_onnx import find_files
 from tritone.installing import pip_install
@@ -103,6 +104,16 @@ def export_sherpa_onnx(
         report = write_bundle(MoonshineModel(options), options)
         files = ModelFiles("encoder-decoder", "", {}, moonshine.tokens)
         return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
+    if found := find_punctuation(folder):
+        if tokens is not None or tail_padding_ms:
+            raise ExportError(
+                f"{folder} holds a punctuation model, which has its words: leave tokens and tail padding out"
+            )
+        if missing := set(precisions or found) - set(found):
+            raise ExportError(f"{folder} has no graph in {', '.join(sorted(missing))}, only in {', '.join(found)}")
+        chosen = {each: found[each] for each in precisions or found}
+        bundle = import_punctuation(chosen, output, name, progress)
+        return ImportReport(bundle, ModelFiles("punctuation", "", {}, folder), bundle_bytes(bundle))
     files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
     with BundleWriter(output) as writer:
         made = _importer(files)(files, writer, progress)

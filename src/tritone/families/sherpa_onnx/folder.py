@@ -33,10 +33,10 @@ class ModelFiles:
     """The files of one model.
 
     `graphs`: for each precision, the best first, a file for every part. A part that was not written in a precision is
-    there in another one. Of Whisper and Moonshine it is empty.
+    there in another one. Of Whisper, Moonshine and punctuation models it is empty.
     """
 
-    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder"]
+    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder", "punctuation"]
     variant: str
     graphs: Mapping[Precision, Mapping[Part, Path]]
     tokens: Path

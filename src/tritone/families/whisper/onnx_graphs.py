@@ -117,9 +117,23 @@ class _Nodes:
         return self.b.model(inputs, self._outputs, {"producer": "tritone", "contract": contract})
 
 
+def log_mel(b: Builder, signal: str, frames: str, num_bins: int, output: str | None = None) -> str:
+    """Nodes from a signal (batch, samples) to the features (batch, frames, bins) of its first `frames` (one number).
+
+    Frame k begins at sample 160 · k.
+    """
+    dft, mel = matrices(num_bins)
+    spectrum = b.op("MatMul", cut_frames(b, signal, frames, FRAME_LENGTH, FRAME_SHIFT), b.weight("dft", dft))
+    # Squares of real and imaginary parts, which the filters, twice below each other, add.
+    power = b.op("MatMul", b.op("Mul", spectrum, spectrum), b.weight("mel", np.concatenate([mel, mel])))
+    log_power = b.op("Div", b.op("Log", b.op("Max", power, b.real(POWER_FLOOR))), b.real(log(10)))
+    loudest = b.op("ReduceMax", log_power, b.constant([1, 2]), keepdims=1)
+    kept = b.op("Max", log_power, b.op("Sub", loudest, b.real(RANGE)))
+    return b.op("Div", b.op("Add", kept, b.real(4)), b.real(4), output=output)
+
+
 def _features(num_bins: int) -> onnx.ModelProto:
     b = Builder(OPSET)
-    dft, mel = matrices(num_bins)
     length = b.op("Shape", "waveform", start=1, end=2)
     count = b.op("Squeeze", length)
     places = b.op("Range", b.constant(0), count, b.constant(1))
@@ -128,13 +142,7 @@ def _features(num_bins: int) -> onnx.ModelProto:
     before = b.slice(signal, FRAME_LENGTH // 2, 0, axis=1, step=-1)
     whole = b.op("Concat", before, signal, axis=1)
     frames = b.op("Div", b.op("Add", length, b.constant([FRAME_LENGTH // 2 + FRAME_SHIFT])), b.constant([FRAME_SHIFT]))
-    spectrum = b.op("MatMul", cut_frames(b, whole, frames, FRAME_LENGTH, FRAME_SHIFT), b.weight("dft", dft))
-    # Squares of real and imaginary parts, which the filters, twice below each other, add.
-    power = b.op("MatMul", b.op("Mul", spectrum, spectrum), b.weight("mel", np.concatenate([mel, mel])))
-    log_power = b.op("Div", b.op("Log", b.op("Max", power, b.real(POWER_FLOOR))), b.real(log(10)))
-    loudest = b.op("ReduceMax", log_power, b.constant([1, 2]), keepdims=1)
-    kept = b.op("Max", log_power, b.op("Sub", loudest, b.real(RANGE)))
-    b.op("Div", b.op("Add", kept, b.real(4)), b.real(4), output="features")
+    log_mel(b, whole, frames, num_bins, output="features")
     b.op("Div", "num_samples", b.constant(FRAME_SHIFT), output="num_frames")
     return b.model(
         {"waveform": (FLOAT, ["batch", "samples"]), "num_samples": (INT64, ["batch"])},

@@ -32,6 +32,18 @@ export class Gateway {
     }
   }
 
+  // Who can speak texts: [{id, model, language}].
+  async voices() {
+    return (await (await this.fetch("v1/audio/voices")).json()).voices;
+  }
+
+  // The samples of a text that is spoken, as they come: 16 bits at 24 kHz.
+  async speech({ text, model, voice, speed }, signal) {
+    const body = JSON.stringify({ input: text, model, voice, speed, response_format: "pcm" });
+    const headers = { "Content-Type": "application/json" };
+    return (await this.fetch("v1/audio/speech", { method: "POST", body, headers, signal })).body;
+  }
+
   // A transcript as captions: srt or vtt.
   async written(format, transcript) {
     const body = JSON.stringify(transcript);
@@ -39,7 +51,7 @@ export class Gateway {
   }
 
   async fetch(path, options = {}) {
-    const headers = this.key ? { Authorization: `Bearer ${this.key}` } : {};
+    const headers = { ...options.headers, ...(this.key && { Authorization: `Bearer ${this.key}` }) };
     let answer;
     try {
       answer = await fetch(new URL(path, this.root), { ...options, headers });
@@ -74,11 +86,14 @@ function recorded(asked, model = asked.files) {
   };
 }
 
+const MAY_END = 0.2; // the probability from which the page says that a turn may be over
+
 // What is asked of a stream.
 export function spoken(asked) {
   return {
     ...recorded(asked, asked.live),
     vad: asked.vad ? { model: asked.vad } : false,
+    turns: asked.turns ? { eager_threshold: MAY_END } : false,
     final_model: asked.finalModel,
   };
 }

@@ -8,6 +8,7 @@ import { Player } from "./player.js";
 import { Problem } from "./problem.js";
 import { download, wav } from "./saving.js";
 import { Settings } from "./settings.js";
+import { Speaking } from "./speaking.js";
 import { TranscriptView, clock } from "./transcript.js";
 
 const KEPT_S = 3600; // of a recording, to be played: some 350 MB
@@ -18,9 +19,11 @@ const TYPES = { txt: "text/plain", srt: "application/x-subrip", vtt: "text/vtt",
 const find = (id) => document.getElementById(id);
 const gateway = new Gateway();
 const settings = new Settings(find);
+const speaking = new Speaking(gateway);
 const transcript = new TranscriptView({
   list: find("segments"),
   partial: find("partial"),
+  turn: find("turn"),
   nothing: find("nothing"),
   announcer: find("announcer"),
   onPlay: (position_s) => player.playFrom(position_s),
@@ -112,6 +115,7 @@ function begin(name) {
 async function connect() {
   try {
     page.able = settings.fill(await gateway.models());
+    offer(await gateway.voices());
   } catch (error) {
     page.able = { live: false, files: false };
     health("gone", error.key ? "Key needed" : error.gone ? "Gateway not reachable" : "Not ready");
@@ -187,10 +191,11 @@ function heard(recording, samples) {
 function arrived(recording, event) {
   const { latency } = recording;
   const words = event.words ?? [];
+  if (event.turn || event.type === "resumed" || event.type === "speech_started") transcript.turn(event);
   if (event.type === "speech_started") latency.speech(event.segment, event.time_s);
   if (event.type === "speech_stopped") latency.silence(event.segment, event.time_s);
   if (event.type === "partial") {
-    transcript.partial(event.text, event.settled);
+    transcript.partial(event.text, event.settled, event.words);
     if (event.text) latency.partial(event.segment, words);
   }
   if (event.type === "final") {
@@ -294,6 +299,42 @@ async function draw(file) {
   }
 }
 
+// ---- speech out ----
+
+function offer(voices) {
+  const before = find("voice").selectedIndex;
+  page.voices = voices;
+  find("speech").hidden = !voices.length;
+  find("voice").replaceChildren(
+    ...voices.map(({ id, language }, number) => new Option(language ? `${id} (${language})` : id, number)),
+  );
+  if (before >= 0 && before < voices.length) find("voice").selectedIndex = before;
+}
+
+async function speak() {
+  const text = find("speech-text").value.trim();
+  const tell = (words) => (find("speech-status").textContent = words);
+  if (!text) {
+    tell("Write something first");
+    find("speech-text").focus();
+    return;
+  }
+  if (page.state === "idle") begin("speech");
+  find("speak").textContent = "Stop";
+  tell("Asking for speech");
+  try {
+    const asked = { text, voice: page.voices[find("voice").value], speed: Number(find("voice-speed").value) };
+    const { file, length_s } = await speaking.say(asked, (ms) => tell(`First sound after ${Math.round(ms)} ms`));
+    if (page.state === "idle") await player.load(file, length_s);
+    tell(`Spoken, ${clock(length_s, 1)}`);
+  } catch (error) {
+    tell(error.name === "AbortError" ? "Stopped" : "");
+    if (error.name !== "AbortError") show(error);
+  } finally {
+    find("speak").textContent = "Speak";
+  }
+}
+
 // ---- saving ----
 
 async function save(format) {
@@ -320,6 +361,7 @@ find("file").addEventListener("change", ({ target }) => {
   target.value = "";
   if (file) send(file);
 });
+find("speak").addEventListener("click", () => (speaking.active ? speaking.stop() : speak()));
 find("problem-close").addEventListener("click", () => {
   clearProblem();
   find("microphone").focus();

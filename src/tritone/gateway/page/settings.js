@@ -11,7 +11,7 @@ export class Settings {
   }
 
   // Fills the choices with what the gateway has, and keeps what was chosen before.
-  fill({ models, live: own, files, vad }) {
+  fill({ models, live: own, files, vad, turns }) {
     const of = (kind) => models.filter((model) => model.kind === kind).map((model) => model.name);
     // A model for whole recordings alone writes each utterance at its end, which voice activity finds.
     const whole = of("activity-streaming").length ? of("offline") : [];
@@ -21,7 +21,8 @@ export class Settings {
     this.choices("final-model", of("offline"), "", "none");
     this.choices("vad-model", of("activity-streaming"), vad || (of("activity-streaming")[0] ?? ""), "the rules of the model");
     this.searches = new Map(models.map((model) => [model.name, model.searches]));
-    this.find("speakers").disabled = !models.some((model) => model.kind === "embedding");
+    this.find("speakers").disabled = !models.some((model) => /^(embedding|diarization)/.test(model.kind));
+    this.find("turns").disabled = !turns;
     this.chosen();
     return { live: live.length > 0, files: of("offline").length > 0 };
   }
@@ -72,6 +73,7 @@ export class Settings {
       files: value("file-model"),
       finalModel: value("final-model"),
       vad: value("vad-model"),
+      turns: checked("turns"),
       search: (model) => (this.has(model, search) ? search : ""), // the other searches as it is served
       hotwords: value("hotwords"),
       punctuate: checked("punctuate"),

@@ -36,8 +36,8 @@ function sayWhoTalksAtOnce(rows) {
 }
 
 export class TranscriptView {
-  constructor({ list, partial, nothing, announcer, onPlay }) {
-    Object.assign(this, { list, underWay: partial, nothing, announcer, onPlay });
+  constructor({ list, partial, turn, nothing, announcer, onPlay }) {
+    Object.assign(this, { list, underWay: partial, state: turn, nothing, announcer, onPlay });
     list.addEventListener("click", ({ target }) => {
       const word = target.closest("[data-start]");
       if (word) onPlay(Number(word.dataset.start));
@@ -53,13 +53,43 @@ export class TranscriptView {
     this.list.replaceChildren();
     this.announcer.textContent = "";
     this.partial("");
+    this.state.hidden = true;
   }
 
-  // The text under way, of which the first `settled` characters do not change any more.
-  partial(text, settled = 0) {
-    const known = document.createElement("span");
-    known.textContent = text.slice(0, settled);
-    this.underWay.replaceChildren(known, text.slice(settled));
+  // Says what was decided on the turn under way: it may be over, goes on, or is over.
+  turn({ type, turn }) {
+    const { trigger, probability } = turn ?? {};
+    const sure = probability === undefined ? "" : `, ${Math.round(100 * probability)} % sure`;
+    const why = trigger === "silence" ? " after a long silence" : trigger === "classifier" ? sure : "";
+    const texts = { eager_end: `The turn may be over${sure}`, resumed: "The turn goes on", final: `The turn is over${why}` };
+    this.state.textContent = texts[type] ?? "";
+    this.state.hidden = !(type in texts);
+  }
+
+  // The text under way, of which the first `settled` characters do not change any more, with who says its words.
+  partial(text, settled = 0, words = []) {
+    const parts = [];
+    const add = (from, to) => {
+      const known = Math.min(Math.max(settled, from), to);
+      if (known > from) parts.push(made("span", { textContent: text.slice(from, known) }));
+      parts.push(text.slice(known, to));
+    };
+    let cursor = 0;
+    let shown = 0;
+    let last = "";
+    for (const { text: word, speaker = "" } of words) {
+      const at = text.indexOf(word, cursor);
+      if (at < 0) break;
+      if (speaker && speaker !== last) {
+        add(shown, at);
+        parts.push(this.name(speaker), " ");
+        shown = at;
+      }
+      last = speaker || last;
+      cursor = at + word.length;
+    }
+    add(shown, text.length);
+    this.underWay.replaceChildren(...parts);
     this.underWay.hidden = !text;
     this.nothing.hidden = Boolean(text || this.parts.length);
   }
@@ -111,15 +141,17 @@ export class TranscriptView {
     when.setAttribute("aria-label", `Play from ${clock(start_s)}`);
     when.dataset.start = start_s;
     const side = made("span", { className: "when" }, when);
-    if (speaker) {
-      if (!this.voices.includes(speaker)) this.voices.push(speaker);
-      const name = made("span", { className: "speaker", textContent: speaker });
-      name.dataset.voice = this.voices.indexOf(speaker) % 4;
-      side.prepend(name);
-    }
+    if (speaker) side.prepend(this.name(speaker));
     const item = made("li", {}, side, words);
     this.list.append(item);
     return { speaker, words, item, side, start_s, end_s: start_s, between: [] };
+  }
+
+  name(speaker) {
+    if (!this.voices.includes(speaker)) this.voices.push(speaker);
+    const name = made("span", { className: "speaker", textContent: speaker });
+    name.dataset.voice = this.voices.indexOf(speaker) % 4;
+    return name;
   }
 
   word(word) {

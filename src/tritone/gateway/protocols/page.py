@@ -94,7 +94,7 @@ async def _file(files: dict[str, bytes], name: str, request: Request) -> Respons
 
 async def _models(gateway: "Gateway", request: Request) -> Response:
     await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
-    models = await gateway.client.models()
+    models = await gateway.speech.all_models()
     options = gateway.options
     return JSONResponse(
         {
@@ -102,6 +102,7 @@ async def _models(gateway: "Gateway", request: Request) -> Response:
             "live": options.stream_model,
             "files": options.model,
             "vad": options.vad_model,
+            "turns": bool(options.turn_model),
         }
     )
 

@@ -38,7 +38,7 @@ def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    ask = Ask(model=socket.query.get("model", ""))
+    ask = Ask(model=socket.query.get("model", ""), turns=gateway.speech.turns)
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
         samples = SampleStream("<f4")
         is_over, segment, start_s = False, 0, 0.0

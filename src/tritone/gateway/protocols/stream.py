@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from tritone.audio.live import LiveAudio, live_audio
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions, language_parameters
+from tritone.gateway.ask import Ask, Event, SpeakerOptions, TurnOptions, VadOptions, language_parameters
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ErrorAnswer, decoders
 from tritone.gateway.sockets import Socket, conversations, read_json
@@ -46,6 +46,16 @@ class Vad(_Options):
     parameters: dict[str, str | int | Number | bool] = {}
 
 
+class Turns(_Options):
+    """When a speaker has finished, as of `TurnOptions`."""
+
+    model: str = ""
+    pause_s: Annotated[Number, Field(ge=0.05, le=5)] = TurnOptions.pause_s
+    threshold: Annotated[Number, Field(ge=0, le=1)] = TurnOptions.threshold
+    eager_threshold: Annotated[Number, Field(ge=0, le=1)] | None = None
+    max_silence_s: Annotated[Number, Field(ge=0.1, le=60)] = TurnOptions.max_silence_s
+
+
 class Speakers(_Options):
     """How words get speakers."""
 
@@ -68,12 +78,14 @@ class Start(_Options):
     search: dict[str, str | int | Number | bool | dict[str, Number]] = {}
     texts: dict[str, str | bool] = {}
     vad: Vad | bool = False
+    turns: Turns | bool = False
     speakers: Speakers | bool = False
     final_model: str = ""
 
     def ask(self, info: ModelInfo) -> Ask:
         """What is asked of a model; `InputError` if an option of the search or of texts is unfit, or a language."""
         vad = Vad() if self.vad is True else self.vad or None
+        turns = Turns() if self.turns is True else self.turns or None
         speakers = Speakers() if self.speakers is True else self.speakers or None
         return Ask(
             model=self.model,
@@ -84,6 +96,7 @@ class Start(_Options):
             details=self.words,
             texts=TextOptions().changed(self.texts),
             vad=VadOptions(**vad.model_dump()) if vad else None,
+            turns=TurnOptions(**turns.model_dump()) if turns else None,
             speakers=SpeakerOptions(**speakers.model_dump()) if speakers else None,
             final_model=self.final_model,
         )
@@ -163,6 +176,10 @@ async def _send_events(socket: Socket, events: "Sequence[Event]", start: Start) 
 def as_message(event: Event, *, words: bool) -> dict[str, Any]:
     """An event as it is sent; texts as `Transcript.to_dict` has them, without tokens."""
     message: dict[str, Any] = {"type": event.kind, "segment": event.segment, "time_s": round(event.time_s, 3)}
+    if event.turn is not None:
+        message["turn"] = {"trigger": event.turn.trigger}
+        if event.turn.probability is not None:
+            message["turn"]["probability"] = round(event.turn.probability, 4)
     if event.transcript is not None:
         found = event.transcript.to_dict()
         kept = ["text", "language"]

@@ -174,7 +174,7 @@ class _Listening:
 
     async def _opened(self) -> Live:
         model = await self._gateway.speech.live_model(self._config.model)
-        ask = self._config.ask(has_beam=model.has_beam)
+        ask = replace(self._config.ask(has_beam=model.has_beam), turns=self._gateway.speech.turns)
         return await self._gateway.speech.open(ask, self._config.sample_rate, self._socket.caller)
 
     async def _answered(self, asked: Act, *, is_audio: bool = False) -> list[Event]:

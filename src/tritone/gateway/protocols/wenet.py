@@ -43,7 +43,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     model = await gateway.speech.live_model(socket.query.get("model", ""))
     # It is the most there may be, and greedy search has one.
     search = {"nbest": nbest} if nbest > 1 and model.has_beam else {}
-    ask = Ask(model=model.name, search=search)
+    ask = Ask(model=model.name, search=search, turns=gateway.speech.turns)
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
         await socket.send({"status": "ok", "type": "server_ready"})
         samples = SampleStream("<i2")

@@ -5,9 +5,11 @@
         ->  {"type": "transcript-start"}  {"type": "transcript-chunk", "data": {"text": "one"}}  ...
             {"type": "transcript", "data": {"text": "one two"}}  {"type": "transcript-stop"}
 
+Where a classifier decides on turns, `voice-started` and `voice-stopped` tell where they begin and end.
+
 The protocol knows no keys: where keys are needed, its clients are those that `anybody:` admits.
 
-Source: rhasspy/wyoming 1.10.2, event.py, asr.py, audio.py and info.py.
+Source: rhasspy/wyoming 1.10.2, event.py, asr.py, vad.py, audio.py and info.py.
 """
 
 import asyncio
@@ -37,6 +39,7 @@ PROTOCOL = "wyoming"
 WIDTH = 2  # bytes of a sample
 SPARE = 64  # connections beyond those of the limits
 NAME = "tritone"
+VOICE = {"speech_started": "voice-started", "speech_stopped": "voice-stopped"}
 HOME = {"name": "Tritone", "url": ""}
 
 
@@ -229,12 +232,14 @@ class _Client:
                 raise
             info = await self._gateway.speech.model("", "offline")  # which writes the utterance at its end
         search = {**language_parameters(info, language), **favoured(info, dict.fromkeys(terms, KEYWORD_WEIGHT))}
-        return Ask(model=info.name, search=search, details=False)
+        return Ask(model=info.name, search=search, details=False, turns=self._gateway.speech.turns)
 
     async def _write(self, events: Any) -> str:
         """Send the final texts among events as pieces of the whole one; returns the language, if one is known."""
         language = ""
         for event in events:
+            if event.kind in VOICE and self._gateway.speech.turns is not None:
+                await self.send(VOICE[event.kind], timestamp=round(1000 * event.time_s))
             if event.kind != "final" or event.transcript is None or not event.transcript.text:
                 continue
             language = event.transcript.language

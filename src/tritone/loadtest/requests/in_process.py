@@ -52,7 +52,7 @@ def open_in_process(path: str | Path, options: ModelOptions) -> Local:
         InputError: its model keeps states or answers many times.
     """
     bundle = Bundle.open(path)
-    kind, generic = kind_of(bundle), bundle.manifest.generic if bundle.manifest.kind == "generic" else None
+    kind, generic = kind_of(bundle), bundle.manifest.generic if bundle.manifest.tensors is not None else None
     if generic is not None and (generic.is_sequence or (generic.python is not None and generic.python.decoupled)):
         raise InputError(f"{path} keeps states or answers a request many times, which is measured on a server alone")
     device = f"cuda:{options.gpus[0] if options.gpus else 0}" if options.device == "gpu" else "cpu"

@@ -142,6 +142,16 @@ class Searching(ABC):
             OperatorError: a graph cannot be compiled; says why.
         """
 
+    def compile_steps(self, rows: int, done: Callable[[Any], None]) -> None:  # noqa: B027  # as `compile`
+        """Compile the search's own graphs for the steps of up to so many rows, whatever the network returns.
+
+        Args:
+            done: as of `CompilableGraph.compile`.
+
+        Raises:
+            OperatorError: a graph cannot be compiled; says why.
+        """
+
     def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
         """Search a batch of whole utterances.
 

@@ -60,6 +60,29 @@ class DeviceTransducer:
         self._state_rows: Any = None
         self._making = threading.Lock()
 
+    def compile(self, rows: int, done: Callable[[Any], None]) -> None:
+        """Compile predictor and joiner for steps of `stateful`, with up to so many rows.
+
+        A step of either is some twenty small kernels, and a joiner's product is slow where the number of tokens is no
+        multiple of eight: the compiler puts the former together and pads the latter.
+
+        Args:
+            done: as of `CompilableGraph.compile`.
+
+        Raises:
+            OperatorError: as of `ShapedGraph.compile_shapes`.
+        """
+        from tritone.search.device.greedy import LOOK_AHEAD
+
+        network, most = self._network, _padded((rows, 1))[0]
+        for graph, outputs, each in (
+            (network.predictor_graph, _stepped(network), most),
+            (network.joiner_graph, ("logits",), most * LOOK_AHEAD),
+        ):
+            shapes = {name: (each, *spec.shape[1:]) for name, spec in graph.inputs.items()}
+            graph.compile_shapes([shapes], outputs, done=done)
+        self._loops.between(self._made.clear)  # loops have the functions as they were
+
     def greedy(
         self,
         encoder_out: Any,
@@ -218,7 +241,7 @@ class DeviceTransducer:
     def _of_stateful(self, state_rows: Any) -> dict[str, Any]:
         network = self._network
         inputs, states = tuple(network.predictor_graph.inputs), network.state_names
-        step = network.predictor_graph.function(("predictor_out", *(f"next_{name}" for name in states)))
+        step = network.predictor_graph.function(_stepped(network))
         join = network.joiner_graph.function(("logits",))
 
         def predict(tokens: Any, *values: Any) -> Any:
@@ -248,6 +271,11 @@ class DeviceTransducer:
             "device": self._place,
             "kernels": self._kernels,
         }
+
+
+def _stepped(network: Any) -> tuple[str, ...]:
+    """The outputs of a predictor that has a state, in the order of `StatefulNetwork.step`."""
+    return ("predictor_out", *(f"next_{name}" for name in network.state_names))
 
 
 def _padded(shape: tuple[int, ...]) -> tuple[int, int]:

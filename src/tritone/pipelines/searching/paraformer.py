@@ -1,9 +1,12 @@
 """The search of Paraformers: the decoder writes all tokens at once, of which each is the best of its place.
 
-encoder_out (or log_probs), token_sums, num_tokens of some utterances  ->  hypotheses
+encoder_out (or log_probs), token_sums, num_tokens of some utterances   ->  hypotheses
+log_probs, num_tokens, token_frames of steps of streams                 ->  hypotheses
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +14,18 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
 from tritone.pipelines.searching.ctc import BEST
 from tritone.pipelines.searching.rescoring import MAX_LOGITS, MAX_SCORES
-from tritone.pipelines.searching.search import Search
+from tritone.pipelines.searching.search import GreedySearch, Search
 from tritone.runtime.graph import Array, Graph
 from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import NO_TOKENS
-from tritone.search.hypothesis import Hypothesis, TokenRow
+from tritone.search.hypothesis import Hypothesis, Token, TokenRow
 from tritone.search.options import PARAFORMER_MODES, SearchOptions
+
+if TYPE_CHECKING:
+    from typing import Self
 
 LEAD = 1  # frames from the start of a token to its peak; upstream shifts times by one and a half
 
@@ -27,6 +33,35 @@ LEAD = 1  # frames from the start of a token to its peak; upstream shifts times 
 def encoder_outputs(*, decoded: bool) -> tuple[str, ...]:
     """Names of the outputs that the search needs of an encoder; `decoded`: the decoder is a part of it."""
     return ("log_probs" if decoded else "encoder_out", "num_frames", "token_sums", "num_tokens")
+
+
+class ParaformerStream(GreedySearch):
+    """The tokens of a stream, whose graph has the decoder: they are read from each step."""
+
+    def __init__(self, options: SearchOptions, silent: Array) -> None:
+        """Start before the first frame; `silent`: ids of tokens that are none."""
+        super().__init__(options)
+        self._silent = silent
+        self._frames = 0
+        self._end = 0  # of the newest token
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
+        ids, log_probs = (outputs[name] for name in BEST) if BEST[0] in outputs else _best(outputs["log_probs"])
+        counts = np.clip(outputs["num_tokens"], 0, ids.shape[1])
+        for search, row in zip(searches, rows, strict=True):
+            if counts[row]:
+                found = (each[row, : counts[row]] for each in (ids, outputs["token_frames"], log_probs))
+                search._write(*found)
+            search._frames += max(0, int(outputs["num_frames"][row]))
+
+    def _write(self, ids: Array, peaks: Array, log_probs: Array) -> None:
+        written = []
+        for place in np.flatnonzero(~np.isin(ids, self._silent)).tolist():
+            peak = max(self._frames + int(peaks[place]), self._end)
+            start, self._end = max(peak - LEAD, self._end), peak + 1
+            written.append(Token(int(ids[place]), start, self._end, math.exp(log_probs[place])))
+        self.add(written)
 
 
 class ParaformerSearching(Searching):
@@ -42,15 +77,27 @@ class ParaformerSearching(Searching):
         return ()  # a decoder that is there is part of the model in any search
 
     def __init__(
-        self, bundle: Bundle, settings: SearchSettings | None = None, *, placement: Placement = ON_CPU
+        self,
+        bundle: Bundle,
+        graph: HasOutputs,
+        settings: SearchSettings | None = None,
+        *,
+        placement: Placement = ON_CPU,
     ) -> None:
         """Open the decoder of a bundle that has one.
+
+        Args:
+            graph: the encoder, of whole utterances or of streams.
 
         Raises:
             BundleError: the decoder cannot be opened; or as of `Searching`.
             OperatorError: the device is not available.
         """
         super().__init__(bundle, settings, threads=placement.threads)
+        self._streamed: tuple[str, ...] = ()
+        if "token_frames" in graph.outputs:
+            best = BEST if set(BEST) <= set(graph.outputs) else ("log_probs",)
+            self._streamed = (*best, "num_tokens", "token_frames", "num_frames")
         self._decoder: Graph | None = None
         if bundle.has("decoder"):
             _, self._decoder = open_chosen(bundle, "decoder", placement)
@@ -59,10 +106,10 @@ class ParaformerSearching(Searching):
         self.options = self.check(self._settings.options)
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        return encoder_outputs(decoded=self._decoder is None)
+        return self._streamed or encoder_outputs(decoded=self._decoder is None)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
-        raise NotImplementedError("the decoder of a Paraformer looks at whole utterances")
+        return ParaformerStream(options, self._silent)
 
     def warm_up(self) -> None:
         if self._decoder is None:

@@ -3,7 +3,7 @@
 encoder_out of some utterances or streams  ->  hypotheses
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +18,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
-from tritone.runtime.graph import HELD, Array
+from tritone.runtime.graph import HELD, Array, Bucket
 from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token, later
 from tritone.search.options import TRANSDUCER_MODES, SearchOptions
@@ -328,6 +328,16 @@ class TransducerSearching(Searching):
         if self._stateful is not None and options.mode != "greedy":
             return False
         return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
+
+    def compile(
+        self, buckets: Sequence[Bucket], compute: Callable[[int], Mapping[str, Any]], done: Callable[[Any], None]
+    ) -> None:
+        self.compile_steps(max(each.rows for each in buckets), done)
+
+    def compile_steps(self, rows: int, done: Callable[[Any], None]) -> None:
+        # A predictor without a state is searched by one kernel that has its weights, where there is one.
+        if self._device is not None and self._stateful is not None and self.options.mode == "greedy":
+            self._device.compile(rows, done)
 
     def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
         # A scorer is made by compiled code, and beams of streams advance on the CPU.

@@ -203,7 +203,8 @@ class LoadedCall:
         self._constants = list(lifted_constants(program).values())
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        found: list[Tensor] = self._loaded.run([*inputs, *self._constants])
+        # The code reads memory as it was compiled for, whatever the strides say.
+        found: list[Tensor] = self._loaded.run([*(each.contiguous() for each in inputs), *self._constants])
         return found
 
     def giving(self, outputs: Sequence[str]) -> Callable[..., list[Tensor]]:

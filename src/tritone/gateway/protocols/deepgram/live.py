@@ -43,7 +43,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     if wanted.multichannel and wanted.audio.channels > 1:
         raise InputError("multichannel: the channels of a stream are averaged; send each as a stream of its own")
     info = await gateway.speech.live_model(wanted.model)
-    ask = wanted.ask(info, has_vad=bool(gateway.options.vad_model))
+    ask = wanted.ask(info, has_vad=bool(gateway.options.vad_model), turns=gateway.speech.turns)
     async with AsyncExitStack() as stack:
         audio = await stack.enter_async_context(StreamAudio(wanted.audio))
         stream = _Stream(gateway, socket, wanted, ask, stack)

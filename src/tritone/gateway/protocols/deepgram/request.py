@@ -14,7 +14,15 @@ from typing import Any
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import ALAW, FLAC, MULAW, OGG_OPUS, PCM, AudioFormat, Encoding
-from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, VadOptions, favoured, language_parameters
+from tritone.gateway.ask import (
+    KEYWORD_WEIGHT,
+    Ask,
+    SpeakerOptions,
+    TurnOptions,
+    VadOptions,
+    favoured,
+    language_parameters,
+)
 from tritone.texts import TextOptions
 from tritone.texts.options import LANGUAGES
 
@@ -84,10 +92,8 @@ class ListenRequest:
         Raises:
             InputError: a value cannot be used, or nothing here does what is asked for.
         """
-        given: dict[str, list[str]] = {}
-        for name, value in items:
-            given.setdefault(name, []).append(value)
-        query = _Query(given)
+        query = Query(items)
+        given = query.given
         for name, why in REFUSED.items():
             if any(value.lower() not in OFF for value in given.get(name, ())):
                 raise InputError(f"{name}: {why}")
@@ -116,11 +122,12 @@ class ListenRequest:
             **{name: query.switch(name) for name in SWITCHES},
         )
 
-    def ask(self, info: ModelInfo, *, has_vad: bool = False) -> Ask:
+    def ask(self, info: ModelInfo, *, has_vad: bool = False, turns: TurnOptions | None = None) -> Ask:
         """What is asked of a model.
 
         Args:
             has_vad: whether a served model may find speech in a stream.
+            turns: how turns of a stream end where the client names no silence that ends them.
         """
         language = self.language or (ANY_LANGUAGE if self.detect_language else "")
         hints = self.hints if info.finds_language and language in ("", ANY_LANGUAGE) else ()
@@ -140,6 +147,7 @@ class ListenRequest:
             ),
             speakers=SpeakerOptions() if self.diarize and not self.multichannel else None,
             vad=vad,
+            turns=None if self.endpointing_ms else turns,
         )
 
 
@@ -163,14 +171,16 @@ def _favoured(given: Mapping[str, list[str]]) -> Mapping[str, float]:
     return found
 
 
-class _Query:
-    """Reads single values, the last of each name."""
+class Query:
+    """The parameters of an address: reads single values, the last of each name."""
 
-    def __init__(self, given: Mapping[str, list[str]]) -> None:
-        self._given = given
+    def __init__(self, items: Iterable[tuple[str, str]]) -> None:
+        self.given: dict[str, list[str]] = {}
+        for name, value in items:
+            self.given.setdefault(name, []).append(value)
 
     def text(self, name: str) -> str:
-        return self._given.get(name, [""])[-1]
+        return self.given.get(name, [""])[-1]
 
     def switch(self, name: str) -> bool:
         value = self.text(name).lower()

@@ -10,7 +10,7 @@ two commits is. Times in events are milliseconds from the first audio of the ses
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -34,6 +34,7 @@ from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined
 
 LEAST_COMMIT_MS = 100  # OpenAI's
+MOST_SILENCE_S = {"low": 8.0, "medium": 4.0, "high": 2.0, "auto": 4.0}  # by eagerness, OpenAI's
 LEAST_THRESHOLD = 0.01  # of our models for voice activity
 EARLY = ("minimal", "low", "medium")  # delays with which deltas come before the text is final
 CREATED = {"ga": "session.created", "beta": "transcription_session.created"}
@@ -155,11 +156,22 @@ class RealtimeSession:
 
     def _session(self) -> dict[str, Any]:
         takes_language = bool(self._model.languages)
-        return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad, takes_language=takes_language)
+        return self._config.to_dict(
+            self._dialect,
+            self._id,
+            has_vad=self._has_vad,
+            has_turns=self._speech.turns is not None,
+            takes_language=takes_language,
+        )
 
     def _ask(self, config: SessionConfig, model: ModelInfo) -> Ask:
         turns, vad = config.turn_detection, None
-        if turns is not None and self._has_vad:
+        judged = self._speech.turns if config.eagerness is not None else None
+        if turns is not None and judged is not None:
+            assert config.eagerness is not None
+            judged = replace(judged, max_silence_s=MOST_SILENCE_S[config.eagerness])
+            vad = VadOptions(prefix_s=turns.prefix_padding_ms / 1000)
+        elif turns is not None and self._has_vad:
             silence_s = turns.silence_duration_ms / 1000
             parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
             vad = VadOptions(parameters=parameters, prefix_s=turns.prefix_padding_ms / 1000)
@@ -169,6 +181,7 @@ class RealtimeSession:
             search=languages | hotwords(config.keywords) | dict(config.search),
             texts=config.texts,
             vad=vad,
+            turns=judged,
             final_model=config.final_model,
             final_search=config.final_search,
         )
@@ -176,7 +189,8 @@ class RealtimeSession:
     @property
     def _prefix_s(self) -> float:
         turns = self._config.turn_detection
-        return turns.prefix_padding_ms / 1000 if turns is not None and self._has_vad else 0.0
+        has_prefix = self._has_vad or (self._config.eagerness is not None and self._speech.turns is not None)
+        return turns.prefix_padding_ms / 1000 if turns is not None and has_prefix else 0.0
 
     async def _send_late(self, live: Live) -> None:
         """Tell final texts of a second model when they are written, also while no audio comes."""
@@ -328,7 +342,7 @@ class RealtimeSession:
                 item.from_s = event.time_s
                 ms = self._ms(event.time_s - self._prefix_s)
                 await self._send("input_audio_buffer.speech_started", audio_start_ms=ms, item_id=item.id)
-            else:
+            elif event.kind == "speech_stopped":
                 ms = self._ms(event.time_s)
                 await self._send("input_audio_buffer.speech_stopped", audio_end_ms=ms, item_id=item.id)
                 await self._commit_item(item)

@@ -1,4 +1,4 @@
-"""OpenAI REST: `/v1/audio/transcriptions`, `/v1/audio/translations` and `/v1/models`.
+"""OpenAI REST: `/v1/audio/transcriptions`, `/v1/audio/translations`, `/v1/audio/speech` and `/v1/models`.
 
 multipart form  ->  JSON, plain text, subtitles, or server-sent events
 """
@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols.openai import answers
 from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
+from tritone.gateway.protocols.openai.speech import list_voices, speak
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.transcript import Transcript, joined
 
@@ -61,13 +63,15 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
         async def serve(request: Request) -> Response:
             return await endpoint(request, await admitted(gateway, request, "openai"))
 
-        return Route(path, serve, methods=[method], name=endpoint.__name__)
+        return Route(path, serve, methods=[method])
 
     return [
         route("/v1/models", "GET", models),
         route("/v1/models/{model:path}", "GET", model),
         route("/v1/audio/transcriptions", "POST", transcriptions),
         route("/v1/audio/translations", "POST", translations),
+        route("/v1/audio/speech", "POST", partial(speak, gateway)),
+        route("/v1/audio/voices", "GET", partial(list_voices, gateway)),
     ]
 
 
@@ -184,7 +188,8 @@ async def _content(file: UploadFile) -> AsyncIterator[bytes | Path]:
 
 async def _models(gateway: Gateway) -> list[dict[str, Any]]:
     """The models in OpenAI's form, and the names that clients may use for them; nobody knows when they were created."""
-    kinds = {each.name: each.kind for each in await gateway.speech.models()}
+    models = await gateway.client.models()
+    kinds = {each.name: each.kind for each in models if each.kind in ("offline", "streaming", "synthesis")}
     named = {"object": "model", "created": 0, "owned_by": OWNER}
     own = [{"id": name, **named, "kind": kind} for name, kind in kinds.items()]
     return own + [{"id": name, **named, "kind": "alias"} for name in gateway.options.aliases]

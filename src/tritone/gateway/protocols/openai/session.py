@@ -25,6 +25,7 @@ from tritone.texts import TextOptions
 Dialect = Literal["ga", "beta"]
 Encoding = Literal["pcm", "mulaw", "alaw"]
 Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
+Eagerness = Literal["low", "medium", "high", "auto"]
 
 PCM_RATE = 24000  # Hz, OpenAI's only one
 LOGPROBS = "item.input_audio_transcription.logprobs"
@@ -34,6 +35,7 @@ MAX_TEXT = 10_000  # characters of a prompt or of all keywords
 GA_ENCODINGS: Mapping[str, Encoding] = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 BETA_ENCODINGS: Mapping[str, Encoding] = {"pcm16": "pcm", "g711_ulaw": "mulaw", "g711_alaw": "alaw"}
 TURNS = ("threshold", "prefix_padding_ms", "silence_duration_ms")
+SEMANTIC = frozenset(("semantic_vad", "eagerness"))  # is ignored where no classifier of ends of turns is served
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class SessionConfig:
     keywords: tuple[str, ...] = ()
     delay: Delay = "low"
     turn_detection: TurnDetection | None = TurnDetection()  # None: the client commits
+    eagerness: Eagerness | None = None  # of semantic_vad; None: silence ends turns
     logprobs: bool = False
     ignored: frozenset[str] = frozenset()  # fields that have no influence here
 
@@ -126,8 +129,10 @@ class SessionConfig:
 
     def _turning(self, asked: "_Turns | None") -> "SessionConfig":
         if asked is None:
-            return replace(self, turn_detection=None)
-        changed = self._with_ignored("semantic_vad", asked.type == "semantic_vad")
+            return replace(self, turn_detection=None, eagerness=None)
+        semantic = asked.type == "semantic_vad"
+        changed = replace(self, eagerness=(asked.eagerness or "auto") if semantic else None)
+        changed = changed._with_ignored("semantic_vad", semantic)
         for name in ("idle_timeout_ms", "eagerness"):
             changed = changed._with_ignored(name, getattr(asked, name) is not None)
         sizes = {name: value for name in TURNS if (value := getattr(asked, name)) is not None}
@@ -135,23 +140,33 @@ class SessionConfig:
         return replace(changed, turn_detection=turns)
 
     def to_dict(
-        self, dialect: Dialect, session_id: str, *, has_vad: bool, takes_language: bool = False
+        self,
+        dialect: Dialect,
+        session_id: str,
+        *,
+        has_vad: bool,
+        has_turns: bool = False,
+        takes_language: bool = False,
     ) -> dict[str, Any]:
         """The session as `session.updated` and `transcription_session.updated` report it.
 
         Args:
             has_vad: whether the values of turn detection are used; without, they are null.
+            has_turns: whether a classifier decides where turns end if semantic_vad is asked for.
             takes_language: whether the model is told the language.
         """
         # No model for streams takes a prompt; clients read these two as texts.
         transcription: dict[str, Any] = {"model": self.model or None, "language": self.language, "prompt": ""}
         turns = self.turn_detection
-        ignored = set(self.ignored) - ({"language"} if takes_language else set())
-        if turns not in (None, TurnDetection()) and not has_vad:
+        semantic = has_turns and self.eagerness is not None
+        ignored = set(self.ignored) - ({"language"} if takes_language else set()) - (SEMANTIC if semantic else set())
+        if turns not in (None, TurnDetection()) and not has_vad and not semantic:
             ignored.add("turn_detection")
         problem = {"ignored": sorted(ignored)} if ignored else {}
         detection: dict[str, Any] | None = None
-        if turns is not None:
+        if semantic:
+            detection = {"type": "semantic_vad", "eagerness": self.eagerness}
+        elif turns is not None:
             detection = {"type": "server_vad"}
             detection |= {name: value if has_vad else None for name, value in asdict(turns).items()}
         include = [LOGPROBS] if self.logprobs else None
@@ -246,7 +261,7 @@ class _Turns(_Part):
     idle_timeout_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     create_response: Any = None
     interrupt_response: Any = None
-    eagerness: Text | None = None
+    eagerness: Eagerness | None = None
 
 
 class _Input(_Part):

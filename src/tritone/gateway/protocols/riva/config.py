@@ -10,7 +10,7 @@ from typing import Any, cast
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import AudioFormat, Encoding
-from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions, language_parameters
+from tritone.gateway.ask import Ask, SpeakerOptions, TurnOptions, VadOptions, language_parameters
 from tritone.gateway.protocols.riva.messages import ENCODINGS, UNSPECIFIED
 from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.texts import TextOptions
@@ -80,12 +80,13 @@ class Asked:
         return replace(self.ask, search=search)
 
 
-def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
+def asked(config: Any, *, streams: bool, detects: bool = False, turns: TurnOptions | None = None) -> Asked:
     """Read a RecognitionConfig.
 
     Args:
         streams: whether it is of StreamingRecognize.
         detects: whether streams are cut by voice activity where the client does not say how.
+        turns: how turns of streams end where the client does not say how they are cut.
 
     Raises:
         InputError: it asks for what cannot be, or for what is not done here.
@@ -110,6 +111,8 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
         raise InputError(f"{NUMBERS_IN_PARTIALS} false is not done here: partial texts are written as final ones are")
     if config.max_alternatives < 0:
         raise InputError(f"max_alternatives is {config.max_alternatives}; give 1 or more")
+    if not streams or config.HasField("endpointing_config") or {*OF_VAD, PREFIX, BY_VAD} & custom.keys():
+        turns = None
     return Asked(
         max_alternatives=config.max_alternatives,
         early_end_s=_early_end(config.endpointing_config),
@@ -119,6 +122,7 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
             speakers=_speakers(config),
             each_channel=config.enable_separate_recognition_per_channel,
             vad=_vad(config.endpointing_config, custom, detects=detects) if streams else None,
+            turns=turns,
             final_model=custom.pop(FINAL_MODEL, ""),
             search=_search(config, custom),
         ),

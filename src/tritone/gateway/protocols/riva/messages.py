@@ -1,12 +1,14 @@
-"""The messages of Riva's speech recognition service, as protobuf classes.
+"""The messages of Riva's services for speech recognition and synthesis, as protobuf classes.
 
 SCHEMA, a table of names, numbers and types  ->  classes such as RECOGNIZE_REQUEST; `read(class, bytes)`
 
-The table has what travels: the names and numbers of `nvidia.riva.asr.RivaSpeechRecognition` and of `grpc.health.v1`, as
-the clients of nvidia-riva-client 2.28 send and expect them. The classes live in a descriptor pool of their own, so that
-a process may import NVIDIA's client beside this module, whose messages have the same full names.
+The table has what travels: the names and numbers of `nvidia.riva.asr.RivaSpeechRecognition`, of
+`nvidia.riva.tts.RivaSpeechSynthesis` and of `grpc.health.v1`, as the clients of nvidia-riva-client 2.28 send and expect
+them. The classes live in a descriptor pool of their own, so that a process may import NVIDIA's client beside this
+module, whose messages have the same full names.
 
-Source: riva/proto/riva_asr.proto, riva_audio.proto and riva_common.proto of github.com/nvidia-riva/common.
+Source: riva/proto/riva_asr.proto, riva_tts.proto, riva_audio.proto and riva_common.proto of
+github.com/nvidia-riva/common.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from tritone.errors import InputError
 
 SERVICE = "nvidia.riva.asr.RivaSpeechRecognition"
+SYNTHESIS = "nvidia.riva.tts.RivaSpeechSynthesis"
 HEALTH = "grpc.health.v1.Health"
 
 UNSPECIFIED = "ENCODING_UNSPECIFIED"
@@ -118,6 +121,37 @@ SCHEMAS = {
             string model_name 1
             map parameters 2""",
     },
+    "nvidia.riva.tts": {
+        "SynthesizeSpeechRequest": """
+            string text 1
+            string language_code 2
+            enum:nvidia.riva.AudioEncoding encoding 3
+            int32 sample_rate_hz 4
+            string voice_name 5
+            ZeroShotData zero_shot_data 6
+            string custom_dictionary 7
+            map custom_configuration 8
+            bool enable_word_time_offsets 9
+            nvidia.riva.RequestId id 100""",
+        "ZeroShotData": """
+            bytes audio_prompt 1
+            int32 sample_rate_hz 2
+            enum:nvidia.riva.AudioEncoding encoding 3
+            int32 quality 4
+            string transcript 5""",
+        "SynthesizeSpeechResponse": """
+            bytes audio 1
+            SynthesizeSpeechResponseMetadata meta 2
+            nvidia.riva.RequestId id 100""",
+        "SynthesizeSpeechResponseMetadata": """
+            string text 1
+            string processed_text 2""",
+        "RivaSynthesisConfigRequest": "string model_name 1",
+        "RivaSynthesisConfigResponse": "repeated RivaSynthesisConfigResponse.Config model_config 1",
+        "RivaSynthesisConfigResponse.Config": """
+            string model_name 1
+            map parameters 2""",
+    },
     "grpc.health.v1": {
         "HealthCheckRequest": "string service 1",
         "HealthCheckResponse": "enum:HealthCheckResponse.ServingStatus status 1",
@@ -196,7 +230,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 def _declare(package: str) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(name=f"tritone/{package}.proto", package=package, syntax="proto3")
-    if package == "nvidia.riva.asr":
+    if package.startswith("nvidia.riva."):
         file.dependency.append("tritone/nvidia.riva.proto")
     found: dict[str, Any] = {}
     for name, fields in SCHEMAS[package].items():
@@ -266,5 +300,9 @@ StreamingRecognizeRequest = _class("nvidia.riva.asr.StreamingRecognizeRequest")
 StreamingRecognizeResponse = _class("nvidia.riva.asr.StreamingRecognizeResponse")
 ConfigRequest = _class("nvidia.riva.asr.RivaSpeechRecognitionConfigRequest")
 ConfigResponse = _class("nvidia.riva.asr.RivaSpeechRecognitionConfigResponse")
+SynthesizeSpeechRequest = _class("nvidia.riva.tts.SynthesizeSpeechRequest")
+SynthesizeSpeechResponse = _class("nvidia.riva.tts.SynthesizeSpeechResponse")
+SynthesisConfigRequest = _class("nvidia.riva.tts.RivaSynthesisConfigRequest")
+SynthesisConfigResponse = _class("nvidia.riva.tts.RivaSynthesisConfigResponse")
 HealthCheckRequest = _class("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _class("grpc.health.v1.HealthCheckResponse")

@@ -34,12 +34,12 @@ class Results:
         best = result.alternatives.add(transcript=_ended(transcript.text) if is_final else transcript.text)
         if transcript.language:
             best.language_code.append(transcript.language)
+        if self._words if is_final else self._speakers is not None:  # who speaks is said as it is known
+            for word in transcript.words:
+                self._add_word(best, word, transcript.language)
         if not is_final:
             return
         best.confidence = transcript.confidence
-        if self._words:
-            for word in transcript.words:
-                self._add_word(best, word, transcript.language)
         for each in transcript.alternatives[1:]:
             result.alternatives.add(transcript=_ended(each.text), confidence=each.confidence)
 

@@ -1,12 +1,12 @@
-"""Riva's speech recognition service: its three calls, and the health of gRPC servers.
+"""Riva's services: speech recognition and synthesis, three calls each, and the health of gRPC servers.
 
-bytes of a request  ->  Ask, audio  ->  the gateway's Speech  ->  bytes of responses
+bytes of a request  ->  Ask, audio or a text  ->  the gateway's Speech  ->  bytes of responses
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,8 +18,9 @@ from tritone.gateway.live import Live
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
 from tritone.gateway.protocols.riva.config import Asked, asked, audio_format
-from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, read
+from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, SYNTHESIS, read
 from tritone.gateway.protocols.riva.results import Results
+from tritone.gateway.protocols.riva.synthesis import MAX_MESSAGE, speech_of, voices_of, whole
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.transcript import Transcript
 
@@ -53,12 +54,16 @@ class RivaService(grpc.GenericRpcHandler):
         unary: dict[str, Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]] = {
             f"/{SERVICE}/Recognize": self.recognize,
             f"/{SERVICE}/GetRivaSpeechRecognitionConfig": self.list_models,
+            f"/{SYNTHESIS}/Synthesize": self.synthesize,
+            f"/{SYNTHESIS}/GetRivaSynthesisConfig": self.list_voices,
             f"/{HEALTH}/Check": self.check_health,
         }
         if name in unary:
             return grpc.stream_unary_rpc_method_handler(calls.visit(name, unary[name]))
         if name == f"/{SERVICE}/StreamingRecognize":
             return grpc.stream_stream_rpc_method_handler(calls.visit(name, self.streaming_recognize, is_unary=False))
+        if name == f"/{SYNTHESIS}/SynthesizeOnline":
+            return grpc.stream_stream_rpc_method_handler(calls.visit(name, self.synthesize_online, is_unary=False))
         if name == f"/{HEALTH}/Watch":
             return grpc.unary_stream_rpc_method_handler(calls.visit(name, self.watch_health))
         return None
@@ -66,8 +71,7 @@ class RivaService(grpc.GenericRpcHandler):
     async def recognize(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """Transcribe a whole recording, of any length."""
         caller = await self._admit(context)
-        if self._in_flight >= self._limits.max_requests:
-            raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
+        self._check_place()
         request = read(messages.RecognizeRequest, await self._only(requests))
         wanted = asked(request.config, streams=False)
         audio = recording(audio_format(request.config), request.audio)
@@ -125,6 +129,32 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(404, f"there is no ready model {wanted[:200]!r}", code="model_not_found")
         return _bytes(response)
 
+    async def synthesize(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Speak a text, as a whole."""
+        caller = await self._admit(context)
+        request = _to_speak(await self._only(requests))
+        async with self._place(), aclosing(speech_of(self._gateway, request, caller)) as parts:
+            return _bytes(whole(request, [part async for part in parts]))
+
+    async def synthesize_online(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Speak texts one after the other, and send each sentence as soon as it is there."""
+        caller = await self._admit(context)
+        num_texts = 0
+        while (message := await self._next(requests, self._limits.idle_s)) is not None:
+            num_texts += 1
+            request = _to_speak(_plain(message))
+            async with self._place(), aclosing(speech_of(self._gateway, request, caller)) as parts:
+                async for part in parts:
+                    await context.write(_bytes(part))
+        if not num_texts:
+            raise InputError("the call ended without a message; each has a text")
+
+    async def list_voices(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """The served voices."""
+        await self._admit(context)
+        wanted = read(messages.SynthesisConfigRequest, await self._only(requests)).model_name
+        return _bytes(await voices_of(self._gateway, wanted))
+
     async def check_health(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """Whether requests can be answered now; needs no key."""
         _require_service(read(messages.HealthCheckRequest, await self._only(requests)).service)
@@ -152,10 +182,22 @@ class RivaService(grpc.GenericRpcHandler):
         return await self._gateway.admit(headers_of(context), {}, protocol=PROTOCOL)
 
     async def _in_time(self, answer: Awaitable[list[Transcript]]) -> list[Transcript]:
+        async with self._place():
+            return await answer
+
+    def _check_place(self) -> None:
+        if self._in_flight >= self._limits.max_requests:
+            raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Around the work for a request: one of so many, which has so much time."""
+        self._check_place()
         limit = self._limits.request_s
         self._in_flight += 1
         try:
-            return await asyncio.wait_for(answer, limit)
+            async with asyncio.timeout(limit):
+                yield
         except TimeoutError as error:
             raise GatewayRefusal(408, f"the request took more than {limit:g} s, the longest time") from error
         finally:
@@ -192,7 +234,9 @@ class RecognitionStream:
             raise InputError("the first message of a stream must have streaming_config, and no audio")
         config = first.streaming_config.config
         self._gateway = gateway
-        self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
+        self._wanted: Asked = asked(
+            config, streams=True, detects=bool(gateway.options.vad_model), turns=gateway.speech.turns
+        )
         self._language_code = config.language_code
         self._interim = first.streaming_config.interim_results
         self._audio = StreamAudio(audio_format(config))
@@ -277,8 +321,8 @@ def _forced_end(runtime: dict[str, str]) -> bool:
 
 
 def _require_service(name: str) -> None:
-    if name not in ("", SERVICE):
-        raise GatewayRefusal(404, f"there is no service {name[:200]!r} here; there is {SERVICE}")
+    if name not in ("", SERVICE, SYNTHESIS):
+        raise GatewayRefusal(404, f"there is no service {name[:200]!r} here; there are {SERVICE} and {SYNTHESIS}")
 
 
 def _plain(message: bytes) -> bytes:
@@ -288,6 +332,12 @@ def _plain(message: bytes) -> bytes:
             "compressed messages are not read here, for audio is hardly smaller then; send them as they are"
         )
     return message
+
+
+def _to_speak(message: bytes) -> Any:
+    if len(message) > MAX_MESSAGE:
+        raise GatewayRefusal(413, f"a request for speech may have {MAX_MESSAGE} bytes, this one has {len(message)}")
+    return read(messages.SynthesizeSpeechRequest, message)
 
 
 def _bytes(message: Any) -> bytes:

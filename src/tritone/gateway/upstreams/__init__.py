@@ -1,0 +1,1 @@
+"""Upstreams: models of other servers, which speak OpenAI's API, as models of the gateway."""

@@ -1,0 +1,341 @@
+"""A stream at the Realtime API of an upstream, OpenAI's or vLLM's, as the recogniser of a live stream.
+
+    accept(samples), accept(samples), ..., finish()  ->  the text so far, the text of all
+
+OpenAI's API makes an item of the audio between two commits, or of each turn that its own voice activity finds; vLLM's
+begins to write at the first commit and ends at one that is final. Neither gives times. Nothing is sent again.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+
+from tritone.audio.inputs import StreamResampler, narrow
+from tritone.audio.waveform import Samples
+from tritone.client.models import ModelInfo
+from tritone.errors import (
+    InputError,
+    OperatorError,
+    ServerAnswerError,
+    ServerTimeoutError,
+    StreamLostError,
+    TritoneError,
+)
+from tritone.gateway.upstreams.answers import read_object, shortened
+from tritone.gateway.upstreams.upstream import Upstream
+from tritone.transcript import Transcript
+
+MAX_MESSAGE_BYTES = 1 << 20
+MAX_CHARS = 4 << 20  # of a stream
+MAX_ITEMS = 20_000
+MAX_MS = 1 << 31  # of a stream
+CHUNK_S = 1.0  # audio of a message
+CLOSE_S = 2.0
+LAST_COMMIT, EMPTY = "last_commit", "input_audio_buffer_commit_empty"
+OF_ITEMS = "conversation.item.input_audio_transcription."
+FIELDS = {"language", "prompt"}
+QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # websockets' own would have the headers, and so the key
+
+
+class _Connect(connect):
+    """A connection that goes where it was told to go, so that the server's key does."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+@dataclass
+class _Item:
+    """A stretch of audio that becomes one text. `end_s`: where it ends in the stream, 0 where nobody says it."""
+
+    text: str = ""
+    done: bool = False
+    end_s: float = 0.0
+
+
+class RealtimeStream:
+    """One leg of a live stream; its methods are those of `AsyncClientStream`, awaited one after the other.
+
+    Args:
+        sample_rate: of the audio that will come, in Hz.
+        search: `language` and `prompt`, which OpenAI's sessions take.
+        turns: whether the server's voice activity divides the audio, where it has one.
+        headers: of the caller's trace and id.
+
+    Raises:
+        InputError: the server has no meaning for what is asked.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        model: ModelInfo,
+        sample_rate: int,
+        search: Mapping[str, Any],
+        *,
+        turns: bool,
+        headers: Mapping[str, str],
+    ) -> None:
+        known = FIELDS if upstream.options.realtime == "openai" else set()
+        if unknown := sorted(set(search) - known):
+            raise InputError(f"streams of model '{model.name}' take no {', '.join(unknown)}; its server is of others")
+        self.model = model
+        self._upstream = upstream
+        self._search = search
+        self._turns = turns and upstream.options.realtime == "openai"
+        self._headers = headers
+        self._rate, self._sample_rate = upstream.options.audio_rate, sample_rate
+        self._resampler = StreamResampler(sample_rate, self._rate)
+        self._received = 0  # samples at `sample_rate`
+        self._socket: ClientConnection | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()  # something came
+        self._items: dict[str, _Item] = {}  # in their order
+        self._taken = 0  # of them, that were returned as ended
+        self._num_chars = 0
+        self._committed = False  # the server has taken, or refused as empty, what was committed at the end
+        self._confirmed = 0  # updates of the session that the server confirmed
+        self._error: TritoneError | None = None
+        self._holds = False  # one of the upstream's streams
+
+    async def accept(self, samples: Samples) -> Transcript:
+        """Send audio and return the text that came by now, without waiting for any.
+
+        Raises:
+            AudioError: the samples are no audio.
+            TritoneError: the server failed, which ends the stream.
+        """
+        self._received += samples.size
+        await self._send_audio(self._resampler.push(samples))
+        return self._so_far()
+
+    async def finish(self) -> Transcript:
+        """Send what is left and return the text of all, when the server has written it. Raises as `accept`."""
+        await self._send_audio(self._resampler.flush())
+        if self._socket is None:
+            return Transcript(text="")
+        deadline = time.monotonic() + self._upstream.options.timeout_s
+        own = self._upstream.options.realtime
+        how: dict[str, Any] = {"final": True} if own == "vllm" else {"event_id": LAST_COMMIT}
+        await self._send({"type": "input_audio_buffer.commit", **how})
+        if self._turns:
+            # A turn may have ended meanwhile. What the server says of it comes before its answer to this.
+            await self._send(self._session())
+        await self._until(self._is_over, deadline)
+        found = self._so_far()
+        self._upstream.circuit.succeeded()
+        await self.close()
+        last = found.ended[-1] if found.ended else Transcript(text="")
+        return replace(last, ended=found.ended[:-1], is_final=True, audio_s=self._received / self._sample_rate)
+
+    async def close(self) -> None:
+        """Close the connection; the second call does nothing."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        socket, self._socket = self._socket, None
+        if self._holds:
+            self._holds = False
+            self._upstream.leave_stream(None if socket is None else _closed(socket))
+
+    def _so_far(self) -> Transcript:
+        """The text of the item under way, and those that ended since the last one was returned."""
+        if self._error is not None:
+            raise self._error
+        audio_s = self._received / self._sample_rate
+        items, ended = list(self._items.values()), []
+        while self._taken < len(items) and items[self._taken].done:
+            item = items[self._taken]
+            self._taken += 1
+            if item.text:
+                ended.append(Transcript(text=item.text, audio_s=min(item.end_s or audio_s, audio_s)))
+        text = " ".join(each.text.strip() for each in items[self._taken :] if each.text.strip())
+        return Transcript(text=text, audio_s=audio_s, is_final=False, ended=tuple(ended))
+
+    def _is_over(self) -> bool:
+        if self._upstream.options.realtime == "vllm":
+            return any(each.done for each in self._items.values())
+        confirmed = self._confirmed > 1 or not self._turns
+        return self._committed and confirmed and all(each.done for each in self._items.values())
+
+    async def _send_audio(self, samples: Samples) -> None:
+        pcm = narrow(samples, self._rate, pcm=True).astype("<i2", copy=False)
+        step = round(CHUNK_S * self._rate)
+        for start in range(0, pcm.size, step):
+            if self._socket is None:
+                await self._open()
+            audio = base64.b64encode(pcm[start : start + step].tobytes()).decode("ascii")
+            await self._send({"type": "input_audio_buffer.append", "audio": audio})
+
+    async def _open(self) -> None:
+        """Connect, which may be tried again: nothing was sent yet."""
+        self._upstream.hold_stream()
+        self._holds = True
+        try:
+            self._socket = await self._upstream.guarded(self._connected, settles=False)
+            self._reading = asyncio.create_task(self._read(self._socket))
+            await self._send(self._session())
+            if self._upstream.options.realtime == "vllm":
+                await self._send({"type": "input_audio_buffer.commit"})  # from now on it writes what it hears
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _connected(self, timeout_s: float) -> ClientConnection:
+        upstream = self._upstream
+        url = f"ws{upstream.options.url.rstrip('/').removeprefix('http')}/realtime"
+        if upstream.options.realtime == "openai":
+            url += "?intent=transcription"
+        try:
+            return await _Connect(
+                url,
+                additional_headers=upstream.headers(self._headers),
+                ssl=upstream.tls,
+                open_timeout=timeout_s,
+                close_timeout=CLOSE_S,
+                max_size=MAX_MESSAGE_BYTES,
+                compression=None,
+                proxy=None,
+                logger=QUIET,
+            )
+        except InvalidStatus as error:
+            answer = error.response
+            raise upstream.refusal(answer.status_code, dict(answer.headers.raw_items()), answer.body or b"") from None
+        except InvalidHandshake as error:
+            raise ServerAnswerError(f"it speaks no WebSocket: {shortened(str(error))}") from None
+        except OSError as error:
+            raise upstream.explain(error, timeout_s) from error
+
+    def _session(self) -> dict[str, Any]:
+        """The event that says what is wanted."""
+        if self._upstream.options.realtime == "vllm":
+            return {"type": "session.update", "model": self._upstream.model}
+        asked = {name: str(value) for name, value in self._search.items() if value not in ("", None)}
+        hears = {
+            "format": {"type": "audio/pcm", "rate": self._rate},
+            "transcription": {"model": self._upstream.model, **asked},
+            "turn_detection": {"type": "server_vad"} if self._turns else None,
+        }
+        return {"type": "session.update", "session": {"type": "transcription", "audio": {"input": hears}}}
+
+    async def _send(self, event: Mapping[str, Any]) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._socket is None:
+            raise StreamLostError(f"upstream '{self._upstream.options.name}': this stream is over")
+        try:
+            async with asyncio.timeout(self._upstream.options.timeout_s):
+                await self._socket.send(json.dumps(event))
+        except ConnectionClosed as error:
+            await self._until(lambda: False, time.monotonic() + CLOSE_S)  # why, its reader finds in what came
+            raise AssertionError from error
+        except TimeoutError as error:
+            raise self._failed(ServerTimeoutError("it does not read what it is sent")) from error
+
+    async def _until(self, over: Callable[[], bool], deadline: float) -> None:
+        """Wait until something is so; raises what ended the stream, or that it takes too long."""
+        limit_s = self._upstream.options.timeout_s
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while self._error is None and not over():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise self._failed(ServerTimeoutError(f"no text within {limit_s:.3g} s of the end")) from error
+        if self._error is not None:
+            raise self._error
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Take what the server sends until the connection ends."""
+        try:
+            async for message in socket:
+                self._take(read_object(message))
+                self._news.set()
+            self._failed(StreamLostError("it closed the connection"))
+        except ConnectionClosed as error:
+            code = error.rcvd.code if error.rcvd else error.sent.code if error.sent else "broken"
+            self._failed(StreamLostError(f"it closed the connection ({code})"))
+        except TritoneError as error:
+            self._failed(error)
+        finally:
+            self._news.set()
+
+    def _failed(self, error: TritoneError) -> TritoneError:
+        """The error that ends the stream: the first one."""
+        if self._error is None:
+            self._error = self._upstream.failed(error)
+        return self._error
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        """Take an event; those that say nothing about texts are left out."""
+        kind, own = event.get("type"), self._upstream.options.realtime
+        if kind == "error":
+            self._take_error(event.get("error"), event.get("code"))
+        elif own == "vllm":
+            if kind == "transcription.delta":
+                self._item("").text += self._text(event, "delta")
+            elif kind == "transcription.done":
+                item = self._item("")
+                item.text, item.done = self._text(event, "text").strip(), True
+        elif kind == f"{OF_ITEMS}delta":
+            item = self._item(event.get("item_id"))
+            item.text += "" if item.done else self._text(event, "delta")
+        elif kind == f"{OF_ITEMS}completed":
+            item = self._item(event.get("item_id"))
+            item.text, item.done = self._text(event, "transcript").strip(), True
+        elif kind == f"{OF_ITEMS}failed":
+            self._take_error(event.get("error"))
+        elif kind == "input_audio_buffer.committed":
+            self._item(event.get("item_id"))
+            self._committed = True
+        elif kind == "input_audio_buffer.speech_stopped":
+            end_ms = event.get("audio_end_ms")
+            if isinstance(end_ms, int) and 0 < end_ms < MAX_MS:
+                self._item(event.get("item_id")).end_s = end_ms / 1000
+        elif kind == "session.updated":
+            self._confirmed += 1
+
+    def _take_error(self, error: object, code: object = None) -> None:
+        """Take OpenAI's object of an error, or vLLM's text and code."""
+        told = error if isinstance(error, Mapping) else {"message": error, "code": code}
+        if told.get("event_id") == LAST_COMMIT or told.get("code") == EMPTY:
+            self._committed = True  # there was no audio since the last turn
+            return
+        message = told.get("message")
+        text = self._upstream.clean(message) if isinstance(message, str) else "no message"
+        if told.get("code") == "model_not_found":
+            raise OperatorError(f"it does not know the model, check model of the upstream: {text}")
+        if told.get("type") == "invalid_request_error":
+            raise InputError(f"model '{self.model.name}': {text}")
+        raise StreamLostError(f"it failed: {text}")
+
+    def _item(self, name: object) -> _Item:
+        if not isinstance(name, str):
+            raise ServerAnswerError("an event of its Realtime API has no item_id")
+        if len(self._items) >= MAX_ITEMS:
+            raise ServerAnswerError(f"it made more than {MAX_ITEMS} items of a stream")
+        return self._items.setdefault(name, _Item())
+
+    def _text(self, event: Mapping[str, Any], name: str) -> str:
+        text = event.get(name)
+        if not isinstance(text, str):
+            raise ServerAnswerError(f"an event of its Realtime API has no text as {name}")
+        self._num_chars += len(text)
+        if self._num_chars > MAX_CHARS:
+            raise ServerAnswerError(f"it wrote more than {MAX_CHARS} characters of a stream")
+        return text
+
+
+async def _closed(socket: ClientConnection) -> None:
+    with suppress(OSError, WebSocketException, TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await socket.close()

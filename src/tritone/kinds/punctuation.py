@@ -1,0 +1,25 @@
+"""Models that write marks behind words: on a server arrays like those of generic models, in process texts."""
+
+from tritone.bundle.manifest import Manifest
+from tritone.kinds.generic import GenericKind
+
+
+class PunctuationKind(GenericKind):
+    """Served as its graph is, with ids of words in and scores of marks out: what becomes a text is for who asks."""
+
+    name = "punctuation"
+    noun = "a punctuation model"
+    does = "it writes marks behind the words of texts"
+    usage = "Use it with `tritone transcribe --punctuation-model` or tritone.load"
+    in_process = "tritone.pipelines.punctuation:Punctuator"
+
+    def fault(self, manifest: Manifest) -> str | None:
+        if (fault := super().fault(manifest)) is not None:
+            return fault
+        assert manifest.punctuation is not None
+        if manifest.generic != manifest.punctuation.tensors:
+            return f"kind is {self.name!r}, whose graph takes ids and lengths of texts and gives scores of its marks"
+        return None
+
+
+PUNCTUATION = PunctuationKind()

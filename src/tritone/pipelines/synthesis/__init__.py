@@ -1,0 +1,1 @@
+"""Text to speech: text -> sentences -> phonemes -> waveforms."""

@@ -1,0 +1,159 @@
+"""A voice in this process: texts become waveforms, sentence by sentence.
+
+text  ->  sentences  ->  phonemes  ->  numbers  ->  network  ->  Spoken(text, waveform, sample_rate) of each
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tritone.audio.spoken import Spoken, joined
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import BEGIN, END, PAD, Synthesis
+from tritone.errors import InputError, TritoneError
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
+from tritone.pipelines.isolation import isolated, prepared, with_options
+from tritone.pipelines.synthesis.options import MAX_CHARACTERS, SynthesisOptions
+from tritone.pipelines.synthesis.phonemes import Espeak
+from tritone.pipelines.synthesis.sentences import MAX_SENTENCE, cleaned, sentences
+from tritone.runtime.graph import Array
+
+WARM_UP = "wˈʌn tˈuː"  # phonemes
+PAUSE_S = 0.2  # of silence between sentences, beside that which the network makes
+
+
+class Job(NamedTuple):
+    """A checked request. `speaker`: its number."""
+
+    sentences: list[str]
+    speed: float
+    speaker: int
+
+
+def synthesis_of(bundle: Bundle) -> Synthesis:
+    """What the manifest says of a voice; that it does was checked with the kind."""
+    found = bundle.manifest.synthesis
+    assert found is not None
+    return found
+
+
+def phoneme_ids(phonemes: str, voice: Synthesis) -> list[int]:
+    """The numbers of phonemes as voices of Piper are trained with them: a pad behind each, and marks at both ends.
+
+    Characters that the voice does not know are left out.
+
+    Source: Piper's own rule, https://github.com/rhasspy/piper-phonemize, `phonemes_to_ids`.
+    """
+    pad = voice.phonemes[PAD]
+    found = [*voice.phonemes[BEGIN], *pad]
+    for each in phonemes:
+        for known in voice.replaced.get(each, each):
+            if ids := voice.phonemes.get(known):
+                found += [*ids, *pad]
+    return [*found, *voice.phonemes[END]]
+
+
+class SynthesisPipeline:
+    """Speaks texts. Has no state between calls; may be called from several threads."""
+
+    def __init__(self, bundle: Bundle, *, placement: Placement = ON_CPU) -> None:
+        """Open the network of a bundle, and look for espeak-ng.
+
+        Raises:
+            BundleError: the bundle has no such graph, or one that cannot be opened or does not fit its manifest.
+            MissingDependencyError: this machine has no espeak-ng.
+            OperatorError: the device is not available, or espeak-ng has not the voice.
+        """
+        self.bundle = bundle
+        self.options = SynthesisOptions()
+        self.sample_rate = bundle.manifest.sample_rate
+        self.voice = synthesis_of(bundle)
+        self.espeak = Espeak(self.voice.espeak_voice)
+        _, self._graph = open_chosen(bundle, "model", placement)
+        self.work = WorkLog(self.sample_rate)
+
+    def run(
+        self, texts: Sequence[str], options: Sequence[SynthesisOptions | None] | None = None
+    ) -> list[Spoken | TritoneError]:
+        """Speak texts, each as a whole.
+
+        Args:
+            texts: of up to 16,384 characters.
+            options: of each text; None is as usual.
+
+        Returns:
+            For each text what was spoken, or the error that it caused: `InputError` where it is empty or too long, has
+            nothing that can be spoken, or names a speaker that the voice does not have.
+        """
+        return prepared(self._checked, lambda jobs: isolated(self._whole, jobs), with_options(texts, options))
+
+    def stream(self, text: str, options: SynthesisOptions | None = None) -> Iterator[Spoken]:
+        """Speak a text, and yield each sentence as soon as it is done.
+
+        Raises:
+            InputError: as `run`; what is wrong with the whole text is raised before anything is spoken.
+        """
+        job = self._checked((text, options))
+        return self._parts(job)
+
+    def warm_up(self) -> None:
+        """Speak a word, so that the first real request finds everything ready."""
+        self._network(phoneme_ids(WARM_UP, self.voice), Job([], 1.0, min(self.voice.speakers.values(), default=0)))
+        self.work.take()
+
+    def _checked(self, item: tuple[str, SynthesisOptions | None]) -> Job:
+        text, asked = item
+        options = asked or self.options
+        if len(text) > MAX_CHARACTERS:
+            raise InputError(
+                f"the text has {len(text):,} characters; up to {MAX_CHARACTERS:,} are spoken at once: send it in parts"
+            )
+        speakers = self.voice.speakers
+        if options.speaker and options.speaker not in speakers:
+            known = ", ".join(list(speakers)[:20]) + (", ..." if len(speakers) > 20 else "")
+            raise InputError(
+                f"there is no speaker {options.speaker[:80]!r}; the voice has "
+                f"{known or 'one speaker, who has no name: leave it out'}"
+            )
+        # Slow speech is longer: what is computed at once stays as long.
+        found = list(sentences(cleaned(text), round(MAX_SENTENCE * min(1.0, options.speed))))
+        if not found:
+            raise InputError("there is nothing to speak: send text with letters or digits")
+        number = speakers[options.speaker] if options.speaker else min(speakers.values(), default=0)
+        return Job(found, options.speed, number)
+
+    def _parts(self, job: Job) -> Iterator[Spoken]:
+        for index, sentence in enumerate(job.sentences, 1):
+            yield self._spoken(sentence, job, last=index == len(job.sentences))
+
+    def _whole(self, jobs: Sequence[Job]) -> list[Spoken]:
+        return [joined(list(self._parts(job))) for job in jobs]
+
+    def _spoken(self, sentence: str, job: Job, *, last: bool) -> Spoken:
+        begun = time.perf_counter()
+        ids = phoneme_ids(self.espeak.phonemes(sentence), self.voice)
+        self.work.add_search(time.perf_counter() - begun)
+        waveform = self._network(ids, job)
+        if not last:
+            waveform = np.concatenate([waveform, np.zeros(round(PAUSE_S / job.speed * self.sample_rate), np.float32)])
+        return Spoken(text=sentence, waveform=waveform, sample_rate=self.sample_rate)
+
+    def _network(self, ids: Sequence[int], job: Job) -> Array:
+        begun = time.perf_counter()
+        voice = self.voice
+        inputs: dict[str, Array] = {
+            "phonemes": np.array([ids], np.int64),
+            "num_phonemes": np.array([len(ids)], np.int64),
+            "scales": np.array([voice.noise, voice.length / job.speed, voice.duration_noise], np.float32),
+        }
+        if voice.speakers:
+            inputs["speaker"] = np.array([job.speaker], np.int64)
+        (waveforms,) = self._graph(inputs, ["waveform"])
+        waveform: Array = np.clip(waveforms[0], -1.0, 1.0)
+        took_s = time.perf_counter() - begun
+        self.work.add([CallWork(len(waveform), 0, took_s, 0.0, took_s)], took_s)
+        return waveform
