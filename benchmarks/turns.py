@@ -41,7 +41,7 @@ from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 from tritone.repository import ModelOptions
 
-COUNT = 50  # test utterances of a corpus
+COUNT = 40  # test utterances of a corpus
 MIDDLE, QUIET_S = 0.45, 0.1  # where the middle of an utterance begins; the length of a quiet place
 SPEECH: Mapping[str, str] = {"LibriSpeech": "librispeech_mini", "AN4": "an4"}
 PAUSES_S, SILENCE_S = (0.3, 2.0), 4.0  # within a turn, and behind it

@@ -80,8 +80,8 @@ def load(
 
     Returns:
         A `Model`, of the class of its kind: a `Recognizer`, a `Transcriber` of a Whisper, an `Embedder`, a `Detector`,
-        a `GenericModel` of arrays or an `Ensemble`. Each has `run`, `run_iter` and `stream`, and the verbs of its kind
-        (`transcribe`, `embed`, `detect`, `infer`), as clients of a server have them.
+        a `Punctuator` of texts, a `GenericModel` of arrays or an `Ensemble`. Each has `run`, `run_iter` and `stream`,
+        and the verbs of its kind (`transcribe`, `embed`, `detect`, `infer`), as clients of a server have them.
 
     Raises:
         BundleError: the model is missing, damaged or too new, or is nothing that can be loaded.

@@ -119,7 +119,7 @@ def test_every_python_example_in_the_documents_runs(
         expected = "speakers: ()" if ".stream(" in code else "0 speakers in 0.5 s"
     elif "tidy(" in code:
         expected = "Call me at 5:30.\n"
-    elif "embedder.embed" in code:
+    elif "embedder.embed(" in code:
         expected = f"(2, {DIM})\n1.000\n"  # both files say the same
     elif "client.embed" in code:
         expected = f"speech.wav ({DIM},)\n"

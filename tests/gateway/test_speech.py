@@ -304,14 +304,14 @@ def test_the_streams_of_a_whisper_model_stand_for_it_where_they_are_served(serve
 
 def test_a_punctuation_model_writes_final_texts_of_who_asks_for_marks() -> None:
     asked = Ask(texts=TextOptions(numbers=True, punctuate=True))
-    spoken, audio = Transcript("it costs five dollars and twenty cents"), (PAUSE, SAMPLE_RATE, 0.0)
+    spoken = Transcript("it costs five dollars and twenty cents")
 
     def marked(found: Transcript) -> Transcript:
         return replace(found, text=f"<{found.text}>")
 
     speech = Speech(None, GatewayOptions(punctuation=marked), None)  # type: ignore[arg-type]
-    assert asyncio.run(speech.finished(spoken, asked, audio, None)).text == "<it costs $5.20>"
+    assert asyncio.run(speech.written(spoken, asked.texts)).text == "<it costs $5.20>"
     assert speech.so_far(replace(spoken, is_final=False), asked.texts).text == "it costs $5.20"
-    assert asyncio.run(speech.finished(spoken, Ask(), audio, None)) == spoken
+    assert asyncio.run(speech.written(spoken, Ask().texts)) == spoken
     rules = Speech(None, GatewayOptions(), None)  # type: ignore[arg-type]
-    assert asyncio.run(rules.finished(spoken, asked, audio, None)).text == "It costs $5.20."
+    assert asyncio.run(rules.written(spoken, asked.texts)).text == "It costs $5.20."

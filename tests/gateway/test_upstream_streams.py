@@ -169,6 +169,22 @@ def test_events_are_those_of_vllm(there: Elsewhere) -> None:
                 talk.take(event)
 
 
+def test_a_text_that_vllm_ends_by_itself_is_followed_by_another(there: Elsewhere) -> None:
+    """As when the context of its model is full."""
+    with gateway_of(upstream(there, "vllm")) as gateway:
+
+        async def talk() -> list[list[str]]:
+            talk = Talk(gateway, "vllm")
+            found = [await talk.stream.accept(said(1))]
+            talk.take({"type": "transcription.done", "text": "to here"})
+            found += [await talk.stream.accept(said(2)), await talk.stream.accept(said(3)), await talk.stream.finish()]
+            return [[each.text for each in (*one.ended, one)] for one in found]
+
+        assert within(gateway, talk()) == [[""], ["to here", ""], [""], ["one two three"]]
+        kinds = [(each["type"].rpartition(".")[2], each.get("final", False)) for each in there.seen[0].events]
+        assert kinds == [("update", False), ("commit", False), ("commit", False), ("commit", True)]
+
+
 @pytest.mark.parametrize(
     ("event", "error"),
     [

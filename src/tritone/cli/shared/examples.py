@@ -49,7 +49,10 @@ EXAMPLES = {
         "tritone export silero --output vad",
         "tritone export silero --output vad --sample-rate 8000",
     ),
-    "export smart-turn": ("tritone export smart-turn smart-turn-v3.2-cpu.onnx --output turn",),
+    "export smart-turn": (
+        "tritone export smart-turn smart-turn-v3.2-cpu.onnx --output turn",
+        "tritone export smart-turn smart-turn-v3.2-gpu.onnx --output turn --name turns",
+    ),
     "export tensorrt": (
         "tritone export tensorrt model.plan --output my-model",
         "tritone export tensorrt model.plan --output my-model --dry-run",

@@ -3,7 +3,8 @@
     accept(samples), accept(samples), ..., finish()  ->  the text so far, the text of all
 
 OpenAI's API makes an item of the audio between two commits, or of each turn that its own voice activity finds; vLLM's
-begins to write at the first commit and ends at one that is final. Neither gives times. Nothing is sent again.
+begins to write at a commit and ends at one that is final, or where its model's context is full: then what follows is
+another item. Neither gives times. Nothing is sent again.
 """
 
 import asyncio
@@ -106,6 +107,8 @@ class RealtimeStream:
         self._confirmed = 0  # updates of the session that the server confirmed
         self._error: TritoneError | None = None
         self._holds = False  # one of the upstream's streams
+        self._idle = True  # whether vLLM has ended its text, or has not begun one
+        self._num_texts = 0  # that it has ended
 
     async def accept(self, samples: Samples) -> Transcript:
         """Send audio and return the text that came by now, without waiting for any.
@@ -126,7 +129,8 @@ class RealtimeStream:
         deadline = time.monotonic() + self._upstream.options.timeout_s
         own = self._upstream.options.realtime
         how: dict[str, Any] = {"final": True} if own == "vllm" else {"event_id": LAST_COMMIT}
-        await self._send({"type": "input_audio_buffer.commit", **how})
+        if own != "vllm" or not self._idle:
+            await self._send({"type": "input_audio_buffer.commit", **how})
         if self._turns:
             # A turn may have ended meanwhile. What the server says of it comes before its answer to this.
             await self._send(self._session())
@@ -163,7 +167,7 @@ class RealtimeStream:
 
     def _is_over(self) -> bool:
         if self._upstream.options.realtime == "vllm":
-            return any(each.done for each in self._items.values())
+            return self._idle
         confirmed = self._confirmed > 1 or not self._turns
         return self._committed and confirmed and all(each.done for each in self._items.values())
 
@@ -171,8 +175,13 @@ class RealtimeStream:
         pcm = narrow(samples, self._rate, pcm=True).astype("<i2", copy=False)
         step = round(CHUNK_S * self._rate)
         for start in range(0, pcm.size, step):
+            if self._error is not None:
+                raise self._error
             if self._socket is None:
                 await self._open()
+            if self._idle and self._upstream.options.realtime == "vllm":
+                self._idle = False
+                await self._send({"type": "input_audio_buffer.commit"})  # from now on it writes what it hears
             audio = base64.b64encode(pcm[start : start + step].tobytes()).decode("ascii")
             await self._send({"type": "input_audio_buffer.append", "audio": audio})
 
@@ -184,9 +193,9 @@ class RealtimeStream:
             self._socket = await self._upstream.guarded(self._connected, settles=False)
             self._reading = asyncio.create_task(self._read(self._socket))
             await self._send(self._session())
-            if self._upstream.options.realtime == "vllm":
-                await self._send({"type": "input_audio_buffer.commit"})  # from now on it writes what it hears
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TritoneError):
+                self._error = error  # another connection would have a part of the audio
             await self.close()
             raise
 
@@ -209,7 +218,8 @@ class RealtimeStream:
             )
         except InvalidStatus as error:
             answer = error.response
-            raise upstream.refusal(answer.status_code, dict(answer.headers.raw_items()), answer.body or b"") from None
+            headers = {name.lower(): value for name, value in answer.headers.raw_items()}
+            raise upstream.refusal(answer.status_code, headers, answer.body or b"") from None
         except InvalidHandshake as error:
             raise ServerAnswerError(f"it speaks no WebSocket: {shortened(str(error))}") from None
         except OSError as error:
@@ -282,10 +292,11 @@ class RealtimeStream:
             self._take_error(event.get("error"), event.get("code"))
         elif own == "vllm":
             if kind == "transcription.delta":
-                self._item("").text += self._text(event, "delta")
+                self._item(str(self._num_texts)).text += self._text(event, "delta")
             elif kind == "transcription.done":
-                item = self._item("")
+                item = self._item(str(self._num_texts))
                 item.text, item.done = self._text(event, "text").strip(), True
+                self._idle, self._num_texts = True, self._num_texts + 1
         elif kind == f"{OF_ITEMS}delta":
             item = self._item(event.get("item_id"))
             item.text += "" if item.done else self._text(event, "delta")

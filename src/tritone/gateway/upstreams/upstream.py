@@ -107,10 +107,13 @@ class Upstream:
                     sample_rate=SAMPLE_RATE,
                     max_audio_s=own.max_audio_s,
                     has_details=own.times == "words",
+                    decodes=True,
                     has_prompt=True,
                     translates=True,
                     has_word_times=True,
                     has_search=True,
+                    has_word_times=True,  # who asks for them where there are none is refused
+                    translates=own.translates,
                     languages=own.languages,
                 )
             )
@@ -122,6 +125,7 @@ class Upstream:
                     name=name,
                     kind="streaming",
                     sample_rate=own.audio_rate,
+                    decodes=takes,
                     has_prompt=takes,
                     has_search=takes,
                     languages=own.languages if takes else (),

@@ -188,7 +188,7 @@ async def _content(file: UploadFile) -> AsyncIterator[bytes | Path]:
 
 async def _models(gateway: Gateway) -> list[dict[str, Any]]:
     """The models in OpenAI's form, and the names that clients may use for them; nobody knows when they were created."""
-    models = await gateway.client.models()
+    models = await gateway.speech.all_models()
     kinds = {each.name: each.kind for each in models if each.kind in ("offline", "streaming", "synthesis")}
     named = {"object": "model", "created": 0, "owned_by": OWNER}
     own = [{"id": name, **named, "kind": kind} for name, kind in kinds.items()]
