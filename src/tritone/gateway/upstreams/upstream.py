@@ -109,8 +109,6 @@ class Upstream:
                     has_details=own.times == "words",
                     decodes=True,
                     has_prompt=True,
-                    translates=True,
-                    has_word_times=True,
                     has_search=True,
                     has_word_times=True,  # who asks for them where there are none is refused
                     translates=own.translates,
