@@ -9,8 +9,8 @@ import torch
 from test_torch_graph import NEVER, HostQueue
 from torch import Tensor
 
-from tritone.runtime import TensorSpec
 from tritone.errors import OperatorError
+from tritone.runtime import TensorSpec
 from tritone.runtime.graph import Array
 from tritone.runtime.slots import HostSlots, growing_axis, state_shape
 from tritone.runtime.torch.cuda import Replays
