@@ -8,15 +8,18 @@ import pytest
 
 from families import funasr_models
 from families.funasr import upstream
+from serving import quiet_options
 from tritone.bundle import Bundle
-from tritone.errors import BundleError, ExportError, InputError
+from tritone.client import Client
+from tritone.errors import BundleError, ExportError, InputError, TritoneError
 from tritone.families.funasr.config import parse_config
 from tritone.families.funasr.export import export_funasr
-from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.phrases import MAX_PHRASES, Phrases
+from tritone.repository import ModelOptions, build_repository
 from tritone.search.options import SearchOptions
+from tritone.server import TritonServer
 from tritone.transcript import Transcript
 
 GOLDEN = np.load(upstream.PATH)
@@ -50,16 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    report = export_funasr(
-        folder=folder, output=tmp_path_factory.mktemp("bundles") / "small", runtimes=("onnxruntime", "torch")
-    )
+    report = export_funasr(folder=folder, output=tmp_path_factory.mktemp("bundles") / "small")
     assert not any("whole tokens" in note for note in report.notes)
     return report.bundle
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
-def test_rows_with_other_hotwords_have_upstreams_tokens_in_one_batch(bundle: Bundle, runtime: str) -> None:
-    pipeline = OfflinePipeline(bundle, placement=Placement(runtime=runtime, precision="fp32"))
+def test_rows_with_other_hotwords_have_upstreams_tokens_in_one_batch(bundle: Bundle) -> None:
+    pipeline = OfflinePipeline(bundle)
     asked = [(index, number) for index in INDICES for number in (2, None, 0, 1)]
     plain = dict(zip(INDICES, pipeline.recognize([SIGNALS[index] for index in INDICES]), strict=True))
     together = pipeline.recognize([SIGNALS[index] for index, _ in asked], [asking(number) for _, number in asked])
@@ -135,6 +135,23 @@ def test_a_manifest_without_the_part_or_its_graph_is_refused(bundle: Bundle, tmp
         ),
     ):
         assert "hotwords" in str(kind_of(bundle).fault(changed))
+
+
+@pytest.mark.slow  # a server
+def test_a_server_tells_the_model_the_hotwords_of_each_request(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("".join(f"{each} 1\n" for each in upstream.PHRASES[1]), encoding="utf-8")
+    options = ModelOptions(search="contextual", hotwords=str(tmp_path / "names.txt"))
+    build_repository([bundle.path], tmp_path / "repository", options=options)
+    signals = [SIGNALS[index] for index in INDICES]
+    plain = [each.text for each in OfflinePipeline(bundle).recognize(signals)]
+    with TritonServer(tmp_path / "repository", quiet_options()) as server, Client(server.grpc_address) as client:
+        for number, asked in ((1, {}), (0, {"hotwords": {"我的": 5}}), (2, {"hotwords": dict(asking(2).hotwords)})):
+            for index, found in zip(INDICES, client.transcribe(signals, details=True, search=asked), strict=True):
+                assert_upstreams(found.get(), number, index)
+        for asked in ({"search": "greedy"}, {"hotwords": {}}):
+            assert [each.get().text for each in client.transcribe(signals, search=asked)] == plain
+        with pytest.raises(TritoneError, match="no tokens for 'zebra'"):
+            client.transcribe(signals[0], search={"hotwords": {"zebra": 5}}).get()
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class ParaformerSearching(Searching):
 
     def check(self, options: SearchOptions | None) -> SearchOptions:
         checked = super().check(options)
-        if self._told is not None and checked.hotwords:
+        if self._told is not None and _tells(checked):
             self._told.phrases(checked.hotwords)
         return checked
 
@@ -174,7 +174,7 @@ class ParaformerSearching(Searching):
     def _best(self, feed: Mapping[str, Array], options: Sequence[SearchOptions]) -> tuple[Array, Array]:
         """The best token of each place and its log-probability."""
         assert self._decoder is not None
-        told = [row for row, each in enumerate(options) if self._told is not None and each.hotwords]
+        told = [row for row, each in enumerate(options) if self._told is not None and _tells(each)]
         names = BEST if set(BEST) <= set(self._decoder.outputs) else ("log_probs",)
         found = dict(zip(names + STATES * bool(told), self._decoder(feed, names + STATES * bool(told)), strict=True))
         ids, best = (found[name] for name in BEST) if BEST[0] in found else _best(found["log_probs"])
@@ -216,6 +216,11 @@ class ParaformerSearching(Searching):
         ends = np.maximum(np.minimum(np.append(starts[1:], len(sums)), peaks + 1), starts + 1)
         kept = ~np.isin(ids, self._silent)
         return TokenRow(ids[kept], starts[kept], ends[kept], np.exp(log_probs[kept].astype(np.float64)))
+
+
+def _tells(options: SearchOptions) -> bool:
+    """Whether there are hotwords to tell; with another search those of the model are passed over."""
+    return options.mode == "contextual" and bool(options.hotwords)
 
 
 class Told:
