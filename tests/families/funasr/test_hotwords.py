@@ -148,8 +148,8 @@ def test_a_server_tells_the_model_the_hotwords_of_each_request(bundle: Bundle, t
         for number, asked in ((1, {}), (0, {"hotwords": {"我的": 5}}), (2, {"hotwords": dict(asking(2).hotwords)})):
             for index, found in zip(INDICES, client.transcribe(signals, details=True, search=asked), strict=True):
                 assert_upstreams(found.get(), number, index)
-        for asked in ({"search": "greedy"}, {"hotwords": {}}):
-            assert [each.get().text for each in client.transcribe(signals, search=asked)] == plain
+        for other in ({"search": "greedy"}, {"hotwords": {}}):
+            assert [each.get().text for each in client.transcribe(signals, search=other)] == plain
         with pytest.raises(TritoneError, match="no tokens for 'zebra'"):
             client.transcribe(signals[0], search={"hotwords": {"zebra": 5}}).get()
 
