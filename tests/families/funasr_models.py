@@ -11,7 +11,8 @@ import yaml
 
 from families.funasr import upstream
 from tritone.families.export.settings import Section
-from tritone.families.funasr.config import PARAFORMERS, ModelConfig, encoder_of, parse_config
+from tritone.families.funasr.config import PARAFORMERS, SEACO, ModelConfig, encoder_of, parse_config
+from tritone.families.funasr.hotwords import HotwordDecoder
 from tritone.families.funasr.model import SenseVoice
 from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CtTransformer
@@ -74,13 +75,7 @@ def write_sense_voice(folder: Path, content: dict[str, Any] | None = None) -> Pa
     return folder
 
 
-PARAFORMER_TOKENS = [
-    *("<blank>", "<s>", "</s>", "th@@", "is", "a", "的", "我", "hel@@", "lo"),
-    *(f"w{number}@@" for number in range(14)),
-    *(chr(0x4E00 + number) for number in range(15)),
-    *(f"e{number}" for number in range(24)),
-    "<unk>",
-]
+PARAFORMER_TOKENS = upstream.TOKENS
 
 
 def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, Any]:
@@ -100,6 +95,32 @@ def paraformer_content(model: str = "Paraformer", **changes: Any) -> dict[str, A
     return content | {
         name: content[name] | value if isinstance(value, dict) else value for name, value in changes.items()
     }
+
+
+def seaco_content(**changes: Any) -> dict[str, Any]:
+    """The content of config.yaml of a SeACo-Paraformer, with changes of its `model_conf`."""
+    content = paraformer_content(SEACO, predictor_conf=upstream.FINE_TIMES)
+    content["model_conf"] |= upstream.HOTWORDS | changes
+    return content | {"seaco_decoder": "ParaformerSANMDecoder", "seaco_decoder_conf": upstream.HOTWORD_DECODER}
+
+
+def seaco_state(config: ModelConfig) -> dict[str, torch.Tensor]:
+    """The tensors of model.pt, those of training and of finer times too."""
+    own = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
+    for name, value in HotwordDecoder(config, upstream.VOCAB).state_dict().items():
+        own[f"decoder.embed.0.{name[6:]}" if name.startswith("embed.") else name] = tuple(value.shape)
+    own |= upstream.FINE_SHAPES
+    tensors = {name: torch.from_numpy(value) for name, value in upstream.tensors(own).items()}
+    return upstream.told_apart(tensors)
+
+
+def write_seaco(folder: Path, content: dict[str, Any] | None = None, words: str | None = None) -> Path:
+    """Write a Paraformer's folder with a part for hotwords; `words`: the text of seg_dict."""
+    content = seaco_content() if content is None else content
+    write_paraformer(folder, content, **seaco_state(parse_config(content)))
+    if words is not None:
+        (folder / "seg_dict").write_text(words, encoding="utf-8")
+    return folder
 
 
 def stream_content(factor: float = upstream.PREDICTOR["smooth_factor"], **changes: Any) -> dict[str, Any]:

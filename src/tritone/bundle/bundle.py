@@ -86,6 +86,8 @@ class Bundle:
             names += [each.labels for each in self.manifest.tensors.outputs if each.labels is not None]
         if (punctuation := self.manifest.punctuation) is not None:
             names += [name for name in (punctuation.words, punctuation.dictionary) if name is not None]
+        if (hotwords := self.manifest.hotwords) is not None and hotwords.words is not None:
+            names.append(hotwords.words)
         names += [name for artifact in self.manifest.artifacts for name in artifact.files]
         return tuple(dict.fromkeys(names))
 

@@ -45,7 +45,9 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
-Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic", "model"]
+Role = Literal[
+    "encoder", "streaming_encoder", "decoder", "hotword_decoder", "predictor", "joiner", "features", "acoustic", "model"
+]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
 READERS: Mapping[str, Runtime] = {"openvino": "onnxruntime"}
 """Runtimes that run the graphs of another one, where they are asked for by name."""
@@ -66,7 +68,7 @@ MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
 SPEECH_PARTS = (
     *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder"),
-    *("segmentation", "diarization", "synthesis"),
+    *("segmentation", "diarization", "synthesis", "hotwords"),
 )
 PAD, BEGIN, END = "_", "^", "$"  # of a voice: between phonemes, before them, behind them
 NUM_FRAMES = "num_frames"
@@ -170,6 +172,16 @@ class Vocabulary(_Part):
     sos_id: NonNegative | None = None
     eos_id: NonNegative | None = None
     has_marks: bool = False
+
+
+class Hotwords(_Part):
+    """Phrases that the network itself is told (SeACo): `no_bias` is the id that it writes where there is none of them.
+
+    `words`: a file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`.
+    """
+
+    no_bias: NonNegative
+    words: Annotated[str, Field(min_length=1, max_length=255)] | None = None
 
 
 class State(_Part):
@@ -966,6 +978,7 @@ class Manifest(_Part):
     whisper: Whisper | None = None
     encoder_decoder: EncoderDecoder | None = None
     diarization: Diarization | None = None
+    hotwords: Hotwords | None = None
     segmentation: Segmentation | None = None
     synthesis: Synthesis | None = None
     artifacts: tuple[Artifact, ...]

@@ -166,7 +166,7 @@ def _folder(folder: Path) -> Checkpoint:
             family="funasr",
             arguments={"folder": folder},
             first="folder",
-            files=some("config.yaml", "model.pt", "am.mvn", "*.bpe.model", "tokens.json"),
+            files=some("config.yaml", "model.pt", "am.mvn", "*.bpe.model", "tokens.json", "seg_dict"),
             extra="export",
             int8=True,
         )

@@ -1,5 +1,7 @@
 """Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once.
 
+A further decoder, of role `hotword_decoder`, has the last word on tokens where phrases were told that it finds.
+
 Both may be one graph, of role `encoder`, as ready-made models have it, or of role `streaming_encoder`.
 """
 
@@ -13,7 +15,8 @@ from tritone.kinds.speech import SpeechKind
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs, Stage
 from tritone.pipelines.searching.base import HasOutputs, SearchSettings
-from tritone.pipelines.searching.paraformer import ParaformerSearching, encoder_outputs
+from tritone.pipelines.searching.paraformer import STATES, ParaformerSearching, encoder_outputs
+from tritone.pipelines.searching.phrases import MAX_TOKENS
 from tritone.runtime.graph import TensorSpec
 
 
@@ -39,11 +42,30 @@ class ParaformerKind(SpeechKind):
             inputs, outputs = super().tensors(manifest, role)
             del outputs["token_sums"]
             return inputs, outputs | {"token_frames": TensorSpec(INT64, (None, None))}
+        row, table = TensorSpec(INT64, (None,)), TensorSpec(INT64, (None, None))
+        log_probs = {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        states = dict.fromkeys(STATES, TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim)))
+        if role == "hotword_decoder":
+            of_phrases = {
+                "phrases": TensorSpec(INT64, (None, MAX_TOKENS)),
+                "phrase_lengths": row,
+                "listed": table,
+                "num_listed": row,
+            }
+            return {**states, "num_tokens": row, **of_phrases}, log_probs
         if role != "decoder":
             return super().tensors(manifest, role)
-        row = TensorSpec(INT64, (None,))
         inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
-        return inputs, {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        return inputs, log_probs | (states if manifest.hotwords is not None else {})
+
+    def fault(self, manifest: Manifest) -> str | None:
+        roles = {artifact.role for artifact in manifest.artifacts}
+        has_part = manifest.hotwords is not None
+        if has_part != ("hotword_decoder" in roles) or (has_part and "decoder" not in roles):
+            return "models that are told hotwords have the part `hotwords`, and graphs of both decoders"
+        if manifest.hotwords is not None and manifest.tokens.sos_id is None:
+            return "models that are told hotwords have `vocabulary.sos_id`"
+        return super().fault(manifest)
 
     def open_searching(
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement

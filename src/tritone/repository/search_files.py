@@ -46,6 +46,7 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
             raise OperatorError(f"{flag} is for words of a language model, and there is none; give one with --lm")
     if not options.lm and not options.hotwords:
         return
+    from tritone.pipelines.searching.phrases import Phrases
     from tritone.search.hotwords import read_hotwords_file
     from tritone.search.ngram.model import NgramModel
     from tritone.search.scoring.scorer import Scorer
@@ -54,6 +55,9 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
     hotwords = read_hotwords_file(Path(options.hotwords)) if options.hotwords else ()
     options.options(hotwords)
     for bundle in bundles:
+        if options.search == "contextual":
+            Phrases(bundle).ids(hotwords)
+            continue
         spellings = [bundle.vocabulary.spelling(token) for token in range(len(bundle.vocabulary))]
         # With weight 0 it would not be looked at.
         Scorer.build(spellings, lm=lm, lm_weight=1.0, word_bonus=0.0, lm_unit=options.lm_unit, hotwords=hotwords)

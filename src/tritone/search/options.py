@@ -16,19 +16,21 @@ from tritone.options.fields import check_bounds, described, option, parse_parame
 from tritone.search.endpoint import EndpointRules
 from tritone.search.hotwords import MAX_WEIGHT, check_hotwords, read_hotwords
 
-SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fast-beam"]
+SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fast-beam", "contextual"]
 LmUnit = Literal["auto", "word", "token"]  # what the words of a language model are
 
 CTC_MODES: tuple[SearchMode, ...] = ("greedy", "prefix-beam", "rescoring")
-PARAFORMER_MODES: tuple[SearchMode, ...] = ("greedy",)
+PARAFORMER_MODES: tuple[SearchMode, ...] = ("greedy", "contextual")
 TRANSDUCER_MODES: tuple[SearchMode, ...] = ("greedy", "modified-beam", "fast-beam")
 BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring", "modified-beam", "fast-beam")
+HOTWORD_MODES: tuple[SearchMode, ...] = (*BEAM_MODES, "contextual")
 DEFAULT_BEAMS: Mapping[SearchMode, int] = {
     "greedy": 10,
     "prefix-beam": 10,
     "rescoring": 10,
     "modified-beam": 4,
     "fast-beam": 20,
+    "contextual": 10,
 }
 MAX_BEAM = 128  # of a request: the work grows with it, and other requests wait for it
 MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame has so many, and each takes a call
@@ -39,7 +41,7 @@ MAX_CONTEXTS = 64  # of it: in every frame the joiner runs for each, and the sco
 DEFAULT_MODE: SearchMode = "greedy"
 MODE_HELP = (
     "greedy; for CTC models prefix-beam, or rescoring of its n best by the attention decoder; for transducers "
-    "modified-beam or fast-beam."
+    "modified-beam or fast-beam; for Paraformers with a part for hotwords contextual."
 )
 RULES = EndpointRules()
 
@@ -162,7 +164,8 @@ class SearchOptions(SearchFields):
 
     The modes: greedy takes the best label of each frame. Of CTC models prefix-beam is prefix beam search, and rescoring
     has its n best hypotheses scored by the attention decoder. Of transducers modified-beam has at most a token a frame
-    and adds alignments up, and fast-beam finds the best path in a graph. Language models and hotwords need a beam.
+    and adds alignments up, and fast-beam finds the best path in a graph. Language models and hotwords need a beam; of
+    Paraformers contextual is greedy with hotwords that the network itself is told.
 
     `beam` 0 becomes the usual one of the mode. `ctc_weight`, `reverse_weight` and `lm_weight` may be left to the model
     with None. `hotwords`: phrases, and what each adds to a hypothesis that has it.
@@ -173,7 +176,7 @@ class SearchOptions(SearchFields):
         (),
         "Phrases to favour, with weights, in place of the model's; a negative weight makes a phrase rarer.",
         values='text, `{"anna": 8, "new york": 5}` or `anna:8, new york:5`',
-        modes=BEAM_MODES,
+        modes=HOTWORD_MODES,
         read=read_hotwords,
     )
 
@@ -260,7 +263,7 @@ class SearchParameters(SearchFields):
         values="a file, `*.yaml` and `*.yml` with a map as WeNet has it",
         metavar="FILE",
         flags=("--hotwords-file",),
-        modes=BEAM_MODES,
+        modes=HOTWORD_MODES,
     )
     chunk_size: int | None = option(None, "Streaming: new frames in a step; the bundle's if not given.")
     left_chunks: int | None = option(None, "Streaming: past chunks a step sees, -1 for all; the bundle's if not given.")

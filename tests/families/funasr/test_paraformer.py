@@ -94,9 +94,9 @@ def test_long_batches_are_decoded_in_several_calls(bundle: Bundle, monkeypatch: 
     pipeline = OfflinePipeline(bundle)
     best = pipeline.searching._best  # type: ignore[attr-defined]
 
-    def counted(feed: Any) -> Any:
+    def counted(feed: Any, options: Any) -> Any:
         calls.append(len(feed["num_frames"]))
-        return best(feed)
+        return best(feed, options)
 
     monkeypatch.setattr(pipeline.searching, "_best", counted)
     for found in pipeline.recognize(SIGNALS[:1] * 3):
@@ -136,21 +136,12 @@ def test_beams_are_refused_and_the_folder_is_recognised(bundle: Bundle, folder: 
     assert tritone.load(bundle.path).transcribe(SIGNALS[:1])[0].text
 
 
-@pytest.mark.parametrize("model", ["BiCifParaformer", "SeacoParaformer"])
-def test_models_with_further_parts_write_the_same_text(bundle: Bundle, tmp_path: Path, model: str) -> None:
-    content = funasr_models.paraformer_content(
-        model,
-        predictor_conf={"upsample_times": 3, "use_cif1_cnn": False, "upsample_type": "cnn_blstm"},
-    )
-    more = {"predictor.upsample_cnn.weight": torch.zeros(32, 32, 3), "predictor.cif_output2.weight": torch.zeros(1, 64)}
-    if model == "SeacoParaformer":
-        content["model_conf"] |= {"inner_dim": 32, "NO_BIAS": 8377}
-        content |= {"seaco_decoder": "ParaformerSANMDecoder", "seaco_decoder_conf": {"num_blocks": 4}}
-        more |= {"hotword_output_layer.weight": torch.zeros(64, 32), "bias_encoder.bias_hh_l0": torch.zeros(128)}
+def test_a_model_with_a_further_predictor_writes_the_same_text(bundle: Bundle, tmp_path: Path) -> None:
+    content = funasr_models.paraformer_content("BiCifParaformer", predictor_conf=upstream.FINE_TIMES)
+    more = {name: torch.zeros(shape) for name, shape in upstream.FINE_SHAPES.items()}
     folder = funasr_models.write_paraformer(tmp_path / "more", content, **more)
     report = export_funasr(folder=folder, output=tmp_path / "b", check=False)
     assert any("times of tokens" in note for note in report.notes)
-    assert any("hotwords" in note for note in report.notes) == (model == "SeacoParaformer")
     expected = OfflinePipeline(bundle).recognize(SIGNALS)
     assert [each.text for each in OfflinePipeline(report.bundle).recognize(SIGNALS)] == [each.text for each in expected]
 

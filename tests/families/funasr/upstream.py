@@ -192,6 +192,98 @@ def paraformer() -> dict[str, Array]:
     return found
 
 
+TOKENS = [
+    *("<blank>", "<s>", "</s>", "th@@", "is", "a", "的", "我", "hel@@", "lo"),
+    *(f"w{number}@@" for number in range(14)),
+    *(chr(0x4E00 + number) for number in range(15)),
+    *(f"e{number}" for number in range(24)),
+    "<unk>",
+]
+NO_BIAS = 60
+FINE_TIMES: dict[str, Any] = {"upsample_times": 3, "use_cif1_cnn": False, "upsample_type": "cnn_blstm"}
+SPLIT_WORDS = {
+    **{"hello": "hel@@ lo", "this": "th@@ is", "丄丅": "丅 丄", "w-1": "w1@@ e1", "w-2": "w2@@ w3@@ e1"},
+    **{token: token for token in TOKENS if "@@" not in token},
+}
+FINE_SHAPES: dict[str, tuple[int, ...]] = {  # of weights
+    **{"predictor.upsample_cnn.weight": (32, 32, 3), "predictor.upsample_cnn.bias": (32,)},
+    **{f"predictor.blstm.weight_{side}_l0{way}": (128, 32) for side in ("ih", "hh") for way in ("", "_reverse")},
+    **{f"predictor.blstm.bias_{side}_l0{way}": (128,) for side in ("ih", "hh") for way in ("", "_reverse")},
+    **{"predictor.cif_output2.weight": (1, 64), "predictor.cif_output2.bias": (1,)},
+}
+HOTWORDS: dict[str, Any] = {"inner_dim": 32, "bias_encoder_type": "lstm", "bias_encoder_bid": False, "NO_BIAS": NO_BIAS}
+HOTWORD_DECODER = DECODER | {"num_blocks": 2, "use_output_layer": False, "wo_input_layer": True}
+# One phrase, several of different lengths and with words of pieces, and as many as upstream takes without a choice.
+PHRASES = (
+    ["我的"],
+    ["一丁", "hello", "This is 我 的", "w-2 w-1", "七丄丅", "a", "丄丅"],
+    [f"{one}{other}" for one in TOKENS[24:31] for other in TOKENS[30:37]],
+)
+
+
+def split_words() -> str:
+    """The text of seg_dict."""
+    return "".join(f"{word}\t{pieces}\n" for word, pieces in SPLIT_WORDS.items())
+
+
+SCALES = {
+    **{"decoder.embed.0.weight": 6.0, "hotword_output_layer.bias": 0.3, "seaco_decoder.after_norm.bias": 0.3},
+    **{f"bias_encoder.weight_{side}_l{layer}": 2.0 for side in ("ih", "hh") for layer in (0, 1)},
+    **{f"seaco_decoder.decoders.{layer}.src_attn.linear_out.weight": 4.0 for layer in (0, 1)},
+}
+
+
+def told_apart(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights with which phrases matter, and some tokens are theirs and some are not."""
+    changed = {name: value * SCALES.get(name, 1.0) for name, value in state.items()}
+    changed["hotword_output_layer.bias"][NO_BIAS] += 6.0
+    return changed
+
+
+def hotwords() -> dict[str, Array]:
+    """Of each list of phrases, the ids of its tokens; and with it log-probabilities of the tokens of each signal."""
+    import torch
+
+    for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    network = import_module("funasr.models.seaco_paraformer.model").SeacoParaformer
+    tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer(token_list=TOKENS, unk_symbol="<unk>")
+    model = filled(
+        network(
+            encoder="SANMEncoder",
+            encoder_conf=PLAIN_ENCODER,
+            decoder="ParaformerSANMDecoder",
+            decoder_conf=DECODER,
+            predictor="CifPredictorV3",
+            predictor_conf=PREDICTOR | FINE_TIMES,
+            seaco_decoder="ParaformerSANMDecoder",
+            seaco_decoder_conf=HOTWORD_DECODER,
+            ctc_weight=0.0,
+            input_size=560,
+            vocab_size=VOCAB,
+            **HOTWORDS,
+        )
+    )
+    model.load_state_dict(told_apart(model.state_dict()))
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        (Path(folder) / "seg_dict").write_text(split_words(), encoding="utf-8")
+        front_end = SimpleNamespace(cmvn_file=str(Path(folder) / "am.mvn"))
+        for number, phrases in enumerate(PHRASES):
+            file = Path(folder) / "phrases.txt"
+            file.write_text("\n".join(phrases), encoding="utf-8")
+            listed = model.generate_hotwords_list(str(file), tokenizer=tokenizer, frontend=front_end)
+            found[f"phrases_{number}"] = np.array([[*ids, *[-1] * (9 - len(ids))] for ids in listed])
+            for index, rows in enumerate(features()):
+                encoded, lengths = model.encode(rows, torch.tensor([rows.shape[1]]))
+                vectors, count = model.calc_predictor(encoded, lengths)[:2]
+                tokens = count.round().long()
+                if int(tokens):
+                    log_probs = model._seaco_decode_with_ASF(encoded, lengths, vectors, tokens, hw_list=listed)
+                    found[f"hotwords_{number}_{index}"] = log_probs[0].numpy()
+    return found
+
+
 STREAM_ENCODER = PLAIN_ENCODER | {
     "input_layer": "pe_online",
     "chunk_size": [12, 15],
@@ -362,4 +454,4 @@ def punctuation() -> dict[str, Array]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **streams(), **punctuation())  # type: ignore[arg-type]
+    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **streams(), **punctuation())  # type: ignore[arg-type]

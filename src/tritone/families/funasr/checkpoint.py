@@ -18,15 +18,13 @@ from tritone.families.export.settings import read_bytes
 from tritone.paths import plain_text
 
 CONFIG, WEIGHTS, STATISTICS = "config.yaml", "model.pt", "am.mvn"
-PIECES, TOKENS = "*.bpe.model", "tokens.json"
+PIECES, TOKENS, WORDS = "*.bpe.model", "tokens.json", "seg_dict"
 MAX_TOKENS_BYTES = 64 * 2**20
 MAX_STATISTICS_BYTES = 16 * 2**20
 TRAINING = (
     *("criterion_att.*", "ctc.ctc_loss.*", "specaug.*"),
-    "decoder.embed.*",  # of tokens that training looks at
     *("predictor.upsample_cnn.*", "predictor.blstm.*", "predictor.cif_output2.*"),  # of times alone
-    *("bias_encoder.*", "bias_embed.*", "lstm_proj.*", "seaco_decoder.*", "hotword_output_layer.*"),  # of hotwords
-    "criterion_seaco.*",
+    *("bias_embed.*", "criterion_seaco.*", "seaco_decoder.embed.*"),
 )
 VECTOR = r"[^\[<]*\[([^\]]*)\]"  # numbers in brackets, behind the sizes of a part and what it learns at
 

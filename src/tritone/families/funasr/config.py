@@ -163,6 +163,14 @@ class PredictorConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HotwordConfig:
+    """The part for hotwords: its decoder, and the token that stands for none of them."""
+
+    decoder: DecoderConfig
+    no_bias: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A model: its class, features, encoder, the blank of its tokens, and the parts of a model with a decoder."""
 
@@ -174,6 +182,7 @@ class ModelConfig:
     eos_id: int = 2
     decoder: DecoderConfig | None = None
     predictor: PredictorConfig | None = None
+    hotwords: HotwordConfig | None = None
 
 
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
@@ -215,14 +224,27 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
         eos_id=ids.whole("eos", 2, least=0),
         decoder=decoder,
         predictor=_predictor(root.section("predictor_conf", (*OF_PREDICTOR, *more)), encoder) if decodes else None,
+        hotwords=_hotwords(root, ids, encoder) if name == SEACO else None,
     )
 
 
-def _decoder(part: Section, encoder: EncoderConfig) -> DecoderConfig:
+def _hotwords(root: Section, part: Section, encoder: EncoderConfig) -> HotwordConfig:
+    root.choice("seaco_decoder", ["ParaformerSANMDecoder"])
+    part.choice("bias_encoder_type", ["lstm"], "lstm")
+    if part.flag("bias_encoder_bid", False):
+        raise ExportError("config.model_conf.bias_encoder_bid is true; phrases are read in one direction alone")
+    if part.whole("inner_dim", 256) != encoder.output_size:
+        raise ExportError(f"config.model_conf.inner_dim should be the encoder's output_size, {encoder.output_size}")
+    decoder = _decoder(root.section("seaco_decoder_conf", OF_DECODER), encoder, writes=False)
+    return HotwordConfig(decoder=decoder, no_bias=part.whole("NO_BIAS", 8377, least=0))
+
+
+def _decoder(part: Section, encoder: EncoderConfig, *, writes: bool = True) -> DecoderConfig:
+    where = part.path
     if not part.flag("normalize_before", True) or part.flag("concat_after", False):
-        raise ExportError("config.decoder_conf: supported are normalize_before: true and concat_after: false alone")
-    if not part.flag("use_output_layer", True):
-        raise ExportError("config.decoder_conf.use_output_layer is false; a decoder without it writes no tokens")
+        raise ExportError(f"{where}: supported are normalize_before: true and concat_after: false alone")
+    if part.flag("use_output_layer", True) != writes:
+        raise ExportError(f"{where}.use_output_layer should be {str(writes).lower()}: decoders of texts alone have it")
     kernel = part.whole("kernel_size", 21, least=1, most=1024)
     shift = (kernel - 1) // 2 if part.get("sanm_shfit", 0) is None else part.whole("sanm_shfit", 0, least=0)
     layers, attending = (part.whole(key, 6, least=1, most=MAX_LAYERS) for key in ("num_blocks", "att_layer_num"))
@@ -234,7 +256,7 @@ def _decoder(part: Section, encoder: EncoderConfig) -> DecoderConfig:
         kernel=kernel,
         shift=shift,
     )
-    _check_memory("decoder_conf", encoder.output_size, found.heads, kernel, shift)
+    _check_memory(where.removeprefix("config."), encoder.output_size, found.heads, kernel, shift)
     return found
 
 

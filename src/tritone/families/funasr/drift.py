@@ -56,7 +56,7 @@ def _paired(
                 name: torch.from_numpy(np.array(value)) for name, value in zip(encoder.outputs, values, strict=True)
             }
         places = torch.arange(count)
-        [wanted] = decoder(*(expected[name] for name in encoder.outputs), places)
+        wanted, *_ = decoder(*(expected[name] for name in encoder.outputs), places)
         if is_encoder:
             ours = decoder(*(found[name] for name in encoder.outputs), places)[0].numpy()
         else:

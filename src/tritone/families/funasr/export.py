@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Vocabulary
+from tritone.bundle.manifest import Encoder, Hotwords, Precision, Role, State, Streaming, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import Graphs
@@ -26,15 +26,17 @@ from tritone.families.funasr.checkpoint import (
     STATISTICS,
     TOKENS,
     WEIGHTS,
+    WORDS,
     one_file,
     read_state,
     read_statistics,
     read_tokens,
 )
-from tritone.families.funasr.config import PARAFORMERS, SEACO, SENSE_VOICE_TAGS, STREAMS, ModelConfig, parse_config
+from tritone.families.funasr.config import PARAFORMERS, SENSE_VOICE_TAGS, STREAMS, ModelConfig, parse_config
 from tritone.families.funasr.drift import stream_drift, token_drift
 from tritone.families.funasr.front_end import StackedFbank
-from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, SenseVoiceGraph, StreamingGraph
+from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, HotwordGraph, SenseVoiceGraph, StreamingGraph
+from tritone.families.funasr.hotwords import HotwordDecoder
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
@@ -147,16 +149,28 @@ class ParaformerModel(FunasrModel):
         self.sources["tokens"] = options.folder / TOKENS
         self.tokens = read_tokens(self.sources["tokens"])
         weights = self.sources[WEIGHTS]
-        self.network = Paraformer.of(settings, read_state(weights), len(self.tokens), str(weights))
+        state = read_state(weights)
+        self.network = Paraformer.of(settings, state, len(self.tokens), str(weights))
         if settings.model not in ("Paraformer", STREAMS):
             self.notes = ("times of tokens are those of the predictor that counts them, as of a plain Paraformer",)
-        if settings.model == SEACO:
-            self.notes += ("its part for hotwords is left out: texts are those that it writes without hotwords",)
+        self.hotwords: HotwordDecoder | None = None
+        if settings.hotwords is not None:
+            if settings.hotwords.no_bias >= len(self.tokens):
+                raise ExportError(f"NO_BIAS is {settings.hotwords.no_bias}, and there are {len(self.tokens)} tokens")
+            self.hotwords = HotwordDecoder.of(settings, state, len(self.tokens), str(weights))
+            if (words := options.folder / WORDS).is_file():
+                self.sources[WORDS] = words
+                self.files = {WORDS: words}
+            else:
+                self.notes += (f"without {WORDS}, hotwords are written with whole tokens alone",)
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
         network = in_precision(self.network, precision, explicit=explicit)
         encoder = EncoderGraph(network, self.front_end).eval()
-        return {"encoder": encoder, "decoder": DecoderGraph(network.decoder, self.settings.encoder.output_size).eval()}
+        width, has_hotwords = self.settings.encoder.output_size, self.hotwords is not None
+        decoder = DecoderGraph(network.decoder, width, has_hotwords=has_hotwords).eval()
+        further: Graphs = {} if self.hotwords is None else {"hotword_decoder": HotwordGraph(self.hotwords).eval()}
+        return {"encoder": encoder, "decoder": decoder, **further}
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         encoder, decoder = self.graphs["encoder"], self.graphs["decoder"]
@@ -165,8 +179,10 @@ class ParaformerModel(FunasrModel):
         return token_drift(encoder, decoder, opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
-        settings = self.settings
+        settings, told = self.settings, self.settings.hotwords
+        part = {} if told is None else {"hotwords": Hotwords(no_bias=told.no_bias, words=next(iter(self.files), None))}
         return {
+            **part,
             "kind": "paraformer",
             "features": self.front_end.described(),
             "encoder": self.encoder(),

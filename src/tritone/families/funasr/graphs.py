@@ -2,7 +2,9 @@
 
 SenseVoiceGraph  waveform, num_samples, language, use_itn  ->  log_probs, num_frames, encoder_out, tags
 EncoderGraph     waveform, num_samples  ->  encoder_out, num_frames, token_sums, num_tokens
-DecoderGraph     encoder_out, num_frames, token_sums, num_tokens, places  ->  log_probs
+DecoderGraph     encoder_out, num_frames, token_sums, num_tokens, places  ->  log_probs, and for the next one
+                 token_vectors, token_states
+HotwordGraph     token_vectors, token_states, num_tokens, phrases         ->  log_probs
 StreamingGraph   waveform, num_samples, states  ->  log_probs, num_tokens, token_frames, num_frames, next states
 
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
@@ -18,9 +20,12 @@ from tritone.audio import Waveform
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.front_end import StackedFbank
+from tritone.families.funasr.hotwords import HotwordDecoder
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.paraformer import Decoder, Paraformer
 from tritone.families.funasr.streaming import DECODED, STEP, StreamingParaformer, StreamSizes
+from tritone.pipelines.searching.paraformer import STATES
+from tritone.pipelines.searching.phrases import MAX_TOKENS
 
 TRIAL_STARTS = 8
 
@@ -102,16 +107,18 @@ class EncoderGraph(UtteranceGraph):
 class DecoderGraph(ExportableGraph):
     """Decoder of a Paraformer: what `EncoderGraph` gives, and places (places,) int64, 0, 1, 2 …"""
 
-    compared = ("log_probs",)
+    compared: tuple[str, ...] = ("log_probs",)
     counted = None
 
-    def __init__(self, decoder: Decoder, width: int) -> None:
+    def __init__(self, decoder: Decoder, width: int, *, has_hotwords: bool = False) -> None:
         super().__init__()
-        self.decoder, self.width = decoder, width
+        self.decoder, self.width, self.has_hotwords = decoder, width, has_hotwords
+        if has_hotwords:
+            self.compared = (*self.compared, *STATES)
 
     @property
     def outputs(self) -> list[str]:
-        return ["log_probs"]
+        return ["log_probs", *(STATES if self.has_hotwords else ())]
 
     @property
     def dynamic(self) -> dict[str, dict[int, str]]:
@@ -134,7 +141,59 @@ class DecoderGraph(ExportableGraph):
         yield Run([_decoded(encoded[:1, :9], torch.tensor([9]), 0.41, 4)])
 
     def forward(self, encoder_out: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
-        return (self.decoder(encoder_out, *counts),)
+        return self.decoder.written(encoder_out, *counts)[: len(self.outputs)]
+
+
+class HotwordGraph(ExportableGraph):
+    """A Paraformer's part for hotwords, in float32 in every precision; inputs as of `HotwordDecoder`."""
+
+    compared = ("log_probs",)
+    counted = None
+    quantised = False
+    precise = True
+
+    def __init__(self, network: HotwordDecoder) -> None:
+        super().__init__()
+        self.network = network
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {
+            **{name: {0: "batch", 1: "tokens"} for name in STATES},
+            "num_tokens": {0: "batch"},
+            "phrases": {0: "phrases"},
+            "phrase_lengths": {0: "phrases"},
+            "listed": {0: "batch", 1: "listed"},
+            "num_listed": {0: "batch"},
+        }
+
+    def example(self) -> dict[str, Tensor]:
+        return self._told([7, 5, 2], [4, 1, 2, 5, 3], [6, 1, 3])
+
+    def trials(self) -> Iterator[Run]:
+        yield Run([self._told([9, 4, 1], [3, 1, 7, 2], [5, 2, 1])])
+        yield Run([self._told([3], [1], [1])])
+
+    def _told(self, tokens: list[int], lengths: list[int], listed: list[int]) -> dict[str, Tensor]:
+        """Inputs of rows with so many tokens and phrases, of phrases of these lengths."""
+        random = torch.Generator().manual_seed(0)
+        vocab, width = self.network.embed.weight.shape
+        vectors = torch.randn(2, len(tokens), max(tokens), width, generator=random)
+        return {
+            **dict(zip(STATES, vectors, strict=True)),
+            "num_tokens": torch.tensor(tokens),
+            "phrases": torch.randint(vocab, (len(lengths), MAX_TOKENS), generator=random),
+            "phrase_lengths": torch.tensor(lengths),
+            "listed": torch.randint(len(lengths), (len(tokens), max(listed)), generator=random),
+            "num_listed": torch.tensor(listed),
+        }
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return (self.network(*inputs),)
 
 
 def _decoded(encoded: Tensor, frames: Tensor, weight: float, places: int) -> dict[str, Tensor]:

@@ -5,15 +5,33 @@ and funasr/models/sense_voice/model.py.
 """
 
 import math
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.config import EncoderConfig
 from tritone.families.layers.attention import HIDDEN
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def fitted(make: Callable[[], Network], state: Mapping[str, Tensor], origin: str, what: str) -> Network:
+    """A network in float32, ready for inference, with the tensors of a checkpoint; arguments as of `require_fit`.
+
+    Raises:
+        ExportError: tensors are missing, misshapen, not finite or unknown.
+    """
+    with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
+        network = make()
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    require_fit(wanted, state, origin, what)
+    network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
+    return network.requires_grad_(False).eval()
 
 
 def positions(places: Tensor, width: int) -> Tensor:

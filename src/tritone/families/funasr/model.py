@@ -11,10 +11,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.config import SENSE_VOICE_TAGS, ModelConfig
-from tritone.families.funasr.layers import EncoderInTwo
+from tritone.families.funasr.layers import EncoderInTwo, fitted
 from tritone.families.layers.ctc import token_log_probs
 
 # The numbers of vectors in `embed`, which are constants of upstream's code.
@@ -56,12 +55,7 @@ class SenseVoice(nn.Module):
         Raises:
             ExportError: tensors are missing, misshapen, not finite or unknown; see `require_fit`.
         """
-        with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
-            network = cls(config, vocab_size)
-        wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        require_fit(wanted, state, origin, f"its config and {vocab_size} tokens")
-        network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
-        return network.requires_grad_(False).eval()
+        return fitted(lambda: cls(config, vocab_size), state, origin, f"its config and {vocab_size} tokens")
 
     def forward(self, rows: Tensor, frames: Tensor, language: Tensor, use_itn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Encode rows (batch, frames, size) float32, of which each has `frames` (batch,) int64.

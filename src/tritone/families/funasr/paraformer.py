@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.config import DecoderConfig, EncoderConfig, ModelConfig, PredictorConfig
-from tritone.families.funasr.layers import Encoder, Memory, attend
+from tritone.families.funasr.layers import Encoder, Memory, attend, fitted
 from tritone.families.layers.attention import HIDDEN
 from tritone.families.layers.ctc import token_log_probs
+
+OF_HOTWORDS = ("decoder.embed.", "bias_encoder.", "lstm_proj.", "seaco_decoder.", "hotword_output_layer.")
+"""Tensors of model.pt that a Paraformer does not need to write texts; see `hotwords.py`."""
 
 
 class Predictor(nn.Module):
@@ -133,12 +135,10 @@ class DecoderLayer(nn.Module):
         return x + self.src_attn(self.norm3(x), key_value, hidden)
 
 
-class Decoder(nn.Module):
-    """Token vectors to log-probabilities of tokens; each sees those around it and all of the audio."""
+class DecoderLayers(nn.Module):
+    """Token vectors to states: each sees those around it and all of a memory."""
 
-    fused = False
-
-    def __init__(self, encoder: EncoderConfig, config: DecoderConfig, vocab_size: int) -> None:
+    def __init__(self, encoder: EncoderConfig, config: DecoderConfig) -> None:
         super().__init__()
         width, eps = encoder.output_size, encoder.norm_eps
 
@@ -150,10 +150,27 @@ class Decoder(nn.Module):
             self.decoders2 = layers(config.after_blocks, 0, attends=False)
         self.decoders3 = layers(1, None, attends=False)
         self.after_norm = nn.LayerNorm(width, eps=eps)
-        self.output_layer = nn.Linear(width, vocab_size)
 
-    def forward(self, encoded: Tensor, frames: Tensor, sums: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
-        """Log-probabilities (batch, places, vocab) float32.
+    def forward(self, x: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
+        """States of x (batch, places, width); `valid` as of `Memory`, `hidden` (batch, 1, 1, keys) as of `attend`."""
+        for layer in (*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3):
+            x = layer(x, valid, memory, hidden)
+        return self.after_norm(x)
+
+
+class Decoder(DecoderLayers):
+    """Token vectors to log-probabilities of tokens, from the frames of the audio."""
+
+    fused = False
+
+    def __init__(self, encoder: EncoderConfig, config: DecoderConfig, vocab_size: int) -> None:
+        super().__init__(encoder, config)
+        self.output_layer = nn.Linear(encoder.output_size, vocab_size)
+
+    def written(
+        self, encoded: Tensor, frames: Tensor, sums: Tensor, tokens: Tensor, places: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities (batch, places, vocab), token vectors and states (batch, places, width), all float32.
 
         Args:
             encoded: (batch, frames, width), of which each row has `frames` (batch,) int64; the rest may be anything.
@@ -167,9 +184,9 @@ class Decoder(nn.Module):
         memory = as_dtype(memory, dtype)
         valid = (places < tokens.unsqueeze(1)).unsqueeze(2).to(dtype)
         hidden = torch.where(is_frame, 0.0, HIDDEN).to(dtype)[:, None, None, :]
-        for layer in (*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3):
-            x = layer(x, valid, memory, hidden)
-        return token_log_probs(self.output_layer, self.after_norm(x), fused=self.fused)
+        states = self(x, valid, memory, hidden)
+        log_probs = token_log_probs(self.output_layer, states, fused=self.fused)
+        return log_probs, as_dtype(x, torch.float32), as_dtype(states, torch.float32)
 
 
 class Paraformer(nn.Module):
@@ -191,9 +208,5 @@ class Paraformer(nn.Module):
         Raises:
             ExportError: tensors are missing, misshapen, not finite or unknown; see `require_fit`.
         """
-        with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
-            network = cls(config, vocab_size)
-        wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        require_fit(wanted, state, origin, f"its config and {vocab_size} tokens")
-        network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
-        return network.requires_grad_(False).eval()
+        own = {name: value for name, value in state.items() if not name.startswith(OF_HOTWORDS)}
+        return fitted(lambda: cls(config, vocab_size), own, origin, f"its config and {vocab_size} tokens")

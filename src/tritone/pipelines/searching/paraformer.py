@@ -6,6 +6,8 @@ log_probs, num_tokens, token_frames of steps of streams                 ->  hypo
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +16,9 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
+from tritone.pipelines.searching.base import MAX_SCORERS, HasOutputs, Searching, SearchSettings
 from tritone.pipelines.searching.ctc import BEST
+from tritone.pipelines.searching.phrases import MAX_TOKENS, Phrases
 from tritone.pipelines.searching.rescoring import MAX_LOGITS, MAX_SCORES
 from tritone.pipelines.searching.search import GreedySearch, Search
 from tritone.runtime.graph import Array, Graph
@@ -27,6 +30,9 @@ from tritone.search.options import PARAFORMER_MODES, SearchOptions
 if TYPE_CHECKING:
     from typing import Self
 
+Hotwords = tuple[tuple[str, float], ...]
+
+STATES = ("token_vectors", "token_states")  # of the decoder, which that for hotwords looks at
 LEAD = 1  # frames from the start of a token to its peak; upstream shifts times by one and a half
 
 
@@ -74,7 +80,13 @@ class ParaformerSearching(Searching):
 
     @classmethod
     def roles(cls, mode: str) -> tuple[Role, ...]:
-        return ()  # a decoder that is there is part of the model in any search
+        return ()  # decoders that are there are part of the model in any search
+
+    @classmethod
+    def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
+        if mode == "contextual" and not bundle.has("hotword_decoder"):
+            return "this Paraformer has no part that is told hotwords, as SeACo-Paraformers have; search with greedy"
+        return super().obstacle(bundle, mode)
 
     def __init__(
         self,
@@ -101,12 +113,24 @@ class ParaformerSearching(Searching):
         self._decoder: Graph | None = None
         if bundle.has("decoder"):
             _, self._decoder = open_chosen(bundle, "decoder", placement)
+        self._told: Told | None = None
+        if bundle.has("hotword_decoder"):
+            self._told = Told(bundle, open_chosen(bundle, "hotword_decoder", placement)[1])
         self._silent = np.array(sorted(bundle.vocabulary.silent_ids), np.int64)
         self._size = bundle.manifest.tokens.size
         self.options = self.check(self._settings.options)
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
         return self._streamed or encoder_outputs(decoded=self._decoder is None)
+
+    def check(self, options: SearchOptions | None) -> SearchOptions:
+        checked = super().check(options)
+        if self._told is not None and _tells(checked):
+            self._told.phrases(checked.hotwords)
+        return checked
+
+    def _is_scored(self, options: SearchOptions) -> bool:
+        return False  # the network itself is told hotwords
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         return ParaformerStream(options, self._silent)
@@ -142,19 +166,27 @@ class ParaformerSearching(Searching):
                 "num_tokens": counts[call],
                 "places": np.arange(int(counts[call].max())),
             }
-            for row, ids, log_probs in zip(call, *self._best(feed), strict=True):
+            for row, ids, log_probs in zip(call, *self._best(feed, [options[row] for row in call]), strict=True):
                 sums = outputs["token_sums"][row, : frames[row]]
                 found[row] = self._tokens(ids[: counts[row]], log_probs[: counts[row]], sums)
         return [[Hypothesis(tokens, 0.0)] for tokens in found]
 
-    def _best(self, feed: Mapping[str, Array]) -> tuple[Array, Array]:
+    def _best(self, feed: Mapping[str, Array], options: Sequence[SearchOptions]) -> tuple[Array, Array]:
         """The best token of each place and its log-probability."""
         assert self._decoder is not None
-        if set(BEST) <= set(self._decoder.outputs):
-            ids, best = self._decoder(feed, BEST)
-            return ids, best
-        [log_probs] = self._decoder(feed, ("log_probs",))
-        return _best(log_probs)
+        told = [row for row, each in enumerate(options) if self._told is not None and _tells(each)]
+        names = BEST if set(BEST) <= set(self._decoder.outputs) else ("log_probs",)
+        found = dict(zip(names + STATES * bool(told), self._decoder(feed, names + STATES * bool(told)), strict=True))
+        ids, best = (found[name] for name in BEST) if BEST[0] in found else _best(found["log_probs"])
+        if told and self._told is not None:
+            ids, best = np.array(ids), np.array(best)
+            states = {name: np.ascontiguousarray(found[name][told]) for name in STATES}
+            hotwords = [options[row].hotwords for row in told]
+            theirs, log_probs = self._told.best(states | {"num_tokens": feed["num_tokens"][told]}, hotwords)
+            is_theirs = theirs != self._told.no_bias
+            ids[told] = np.where(is_theirs, theirs, ids[told])
+            best[told] = np.where(is_theirs, log_probs, best[told])
+        return ids, best
 
     def _decoded(self, outputs: Mapping[str, Array], counts: Array) -> list[TokenRow]:
         """The tokens of rows whose log-probabilities are there."""
@@ -184,6 +216,44 @@ class ParaformerSearching(Searching):
         ends = np.maximum(np.minimum(np.append(starts[1:], len(sums)), peaks + 1), starts + 1)
         kept = ~np.isin(ids, self._silent)
         return TokenRow(ids[kept], starts[kept], ends[kept], np.exp(log_probs[kept].astype(np.float64)))
+
+
+def _tells(options: SearchOptions) -> bool:
+    """Whether there are hotwords to tell; with another search those of the model are passed over."""
+    return options.mode == "contextual" and bool(options.hotwords)
+
+
+class Told:
+    """The decoder that is told hotwords: tokens that belong to one of them, and `no_bias` where there is none."""
+
+    def __init__(self, bundle: Bundle, graph: Graph) -> None:
+        assert bundle.manifest.hotwords is not None
+        assert bundle.manifest.tokens.sos_id is not None
+        self.no_bias = bundle.manifest.hotwords.no_bias
+        self.phrases = lru_cache(MAX_SCORERS)(Phrases(bundle).ids)
+        self._none = (bundle.manifest.tokens.sos_id,)  # the last of each list, which is no phrase
+        self._graph = graph
+
+    def best(self, states: Mapping[str, Array], hotwords: Sequence[Hotwords]) -> tuple[Array, Array]:
+        """The best token of each place and its log-probability, of rows with their hotwords."""
+        lists = [(*self.phrases(each), self._none) for each in hotwords]
+        numbers = {phrase: number for number, phrase in enumerate(dict.fromkeys(chain(*lists)))}
+        listed = [[numbers[phrase] for phrase in each] for each in lists]
+        feed = {
+            "phrases": _table(list(numbers), MAX_TOKENS),
+            "phrase_lengths": np.array([len(each) for each in numbers]),
+            "listed": _table(listed, max(map(len, listed))),
+            "num_listed": np.array([len(each) for each in listed]),
+        }
+        return _best(self._graph({**states, **feed}, ("log_probs",))[0])
+
+
+def _table(rows: Sequence[Sequence[int]], width: int) -> Array:
+    """Rows of whole numbers, zero behind those that are shorter than `width`."""
+    found = np.zeros((len(rows), width), np.int64)
+    for row, values in zip(found, rows, strict=True):
+        row[: len(values)] = values
+    return found
 
 
 def _best(log_probs: Array) -> tuple[Array, Array]:
