@@ -344,9 +344,9 @@ def test_a_text_that_grows_says_who_speaks(page: Any):
     shown = page.evaluate(
         """async (words) => {
             const { TranscriptView } = await import("./page/transcript.js");
-            const made = ["ol", "p", "p", "p"].map((name) => document.createElement(name));
-            const [list, partial, nothing, announcer] = made;
-            const view = new TranscriptView({ list, partial, nothing, announcer, onPlay: () => {} });
+            const made = ["ol", "p", "p", "p", "p"].map((name) => document.createElement(name));
+            const [list, partial, turn, nothing, announcer] = made;
+            const view = new TranscriptView({ list, partial, turn, nothing, announcer, onPlay: () => {} });
             const inks = [];
             for (const settled of [0, 5]) {
                 view.partial("one two <b>", settled, words);
