@@ -9,6 +9,7 @@ import torch
 from test_torch_graph import NEVER, HostQueue
 from torch import Tensor
 
+from tritone.errors import OperatorError
 from tritone.runtime import TensorSpec
 from tritone.runtime.graph import Array
 from tritone.runtime.slots import HostSlots, growing_axis, state_shape
@@ -53,6 +54,15 @@ def slots_of(kind: str) -> Any:
     if kind == "host":
         return HostSlots(graph, STATES, capacity=8)
     return DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=8)
+
+
+def test_states_that_a_device_has_no_memory_for_say_how_large_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*shape: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("20.5 GiB are asked for")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(OperatorError, match=r"8 streams of \d+\.\d MB each: .*--max-streams.*--instances.*20\.5 GiB"):
+        slots_of("device")
 
 
 @pytest.mark.parametrize("kind", ["host", "device"])

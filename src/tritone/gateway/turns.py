@@ -23,7 +23,7 @@ from tritone.gateway.refusal import GatewayRefusal
 if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
-BEFORE_S = 0.5  # audio before the speech of a turn that is heard with it
+BEFORE_S = 0.5  # audio before the speech of a turn that the classifier gets, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ class TurnClassifier:
             OperatorError: the answer is none.
             TritoneError: the server failed.
         """
-        heard = await asyncio.to_thread(self._window, samples)  # resampling leaves the loop to others
-        answer = await self.speech.classified(self.model, self.tensor, heard, self.caller)
+        window = await asyncio.to_thread(self._window, samples)  # resampling leaves the loop to others
+        answer = await self.speech.classified(self.model, self.tensor, window, self.caller)
         value = float(answer.reshape(-1)[0])
         if not 0 <= value <= 1:
             raise OperatorError(
@@ -62,8 +62,8 @@ class TurnClassifier:
     def _window(self, samples: Samples) -> Waveform:
         """The last samples at the model's rate, (size,), with silence before them where there are fewer."""
         latest = samples[max(0, len(samples) - round(self.window_s * self.rate)) :]
-        heard = resample(widened(latest), self.rate, self.model_rate)[-self.size :]
-        return np.pad(heard, (self.size - len(heard), 0))
+        window = resample(widened(latest), self.rate, self.model_rate)[-self.size :]
+        return np.pad(window, (self.size - len(window), 0))
 
 
 async def classifier_of(speech: "Speech", wanted: TurnOptions, sample_rate: int, caller: Caller) -> TurnClassifier:

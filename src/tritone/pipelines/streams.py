@@ -10,7 +10,7 @@ by slot, so that a step of hundreds of them costs little more than what is done 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -200,7 +200,10 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
 
     def _make_room(self) -> None:
         """Make the slots, after all that has to be compiled or derived of the graph."""
-        self._slots = self.runner.graph.slots(self.geometry.states, self.capacity)
+        graph = self.runner.graph
+        # The graph says how it keeps numbers that are float32 in the manifest.
+        states = {name: replace(spec, dtype=graph.inputs[name].dtype) for name, spec in self.geometry.states.items()}
+        self._slots = graph.slots(states, self.capacity)
 
     @property
     @abstractmethod

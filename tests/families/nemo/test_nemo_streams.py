@@ -23,7 +23,10 @@ from families.parakeet_models import LANGUAGES, export_streams, features_of, ran
 from shared import Shared
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError
+from tritone.families.export.exportable import network_outputs
+from tritone.families.export.precision import as_dtype, in_precision
 from tritone.families.layers.log_mel import LogMel
+from tritone.families.nemo import graphs, streaming
 from tritone.families.nemo.config import parse_config
 from tritone.families.nemo.export import export_nemo
 from tritone.families.nemo.folder import read_folder
@@ -343,3 +346,24 @@ def test_features_of_whole_utterances_and_unfit_sizes_are_refused(tmp_path: Path
     archive = write_archive(tmp_path / "m.nemo", make_model(causal_config("ctc")))
     with pytest.raises(ExportError, match="chunk size 4: this model was trained for chunks of 1, 2, 3 encoder frames"):
         export_nemo(archive=archive, output=tmp_path / "b", streaming=True, chunk_size=4)
+
+
+def test_streams_in_bf16_keep_the_bits_of_what_they_keep(nemo: NemoModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States of half the memory, and the same numbers as of states that are float32."""
+    narrow = in_precision(nemo, "bf16")
+    graph = graph_of(narrow)
+    run = next(graph.trials())
+    assert {name: value.dtype for name, value in run.states.items()} == {
+        "offset": torch.int64,
+        "att_cache": torch.int16,
+        "conv_cache": torch.int16,
+    }
+    found = list(network_outputs(graph, run))
+    monkeypatch.setattr(streaming, "kept", lambda x: x.to(torch.float32))
+    monkeypatch.setattr(streaming, "taken", as_dtype)
+    monkeypatch.setattr(graphs, "kept_as", lambda dtype: torch.float32)
+    wide = graph_of(narrow)
+    run = next(wide.trials())
+    assert run.states["att_cache"].dtype == torch.float32
+    for one, other in zip(found, network_outputs(wide, run), strict=True):
+        np.testing.assert_array_equal(one["encoder_out"], other["encoder_out"])

@@ -18,6 +18,21 @@ def as_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
+def kept_as(dtype: torch.dtype) -> torch.dtype:
+    """What streams keep numbers of a type as: those of bfloat16 as the int16 of their bits, which numpy has."""
+    return torch.int16 if dtype == torch.bfloat16 else torch.float32
+
+
+def kept(x: Tensor) -> Tensor:
+    """`x` as streams keep it, see `kept_as`. Nothing is rounded."""
+    return x.view(torch.int16) if x.dtype == torch.bfloat16 else as_dtype(x, torch.float32)
+
+
+def taken(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `kept` made of numbers of a type, as they were."""
+    return x.view(dtype) if x.dtype == torch.int16 else as_dtype(x, dtype)
+
+
 class InFloat32(nn.Module):
     """A module that computes in float32 between layers that do not.
 

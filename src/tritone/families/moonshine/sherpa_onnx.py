@@ -105,8 +105,8 @@ def check_network(files: MoonshineFiles, network: Network) -> None:
     logits, *_ = _outputs(
         files.graphs["uncached_decode"], np.array([[START]], np.int32), encoded, np.array([1], np.int32)
     )
-    heard = AttendedGraph(network.encoder, network.decoder, SAMPLE_RATE, MIN_SAMPLES)
-    ours, counts, *cross = heard(torch.from_numpy(audio), torch.tensor([audio.shape[1]]))
+    encoder = AttendedGraph(network.encoder, network.decoder, SAMPLE_RATE, MIN_SAMPLES)
+    ours, counts, *cross = encoder(torch.from_numpy(audio), torch.tensor([audio.shape[1]]))
     form, zero = network.decoder.sizes, torch.zeros(1, dtype=torch.int64)
     none = [torch.zeros(1, form.heads, 0, form.head_dim)] * (2 * form.layers)
     written, *_ = network.decoder(torch.tensor([[START]]), zero, zero.unsqueeze(1), cross, none, counts)

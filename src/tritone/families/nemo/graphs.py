@@ -20,7 +20,7 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import LEFT_FRAMES
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph, trial_signal
 from tritone.families.export.joiner import TRIAL_ROWS
-from tritone.families.export.precision import as_dtype
+from tritone.families.export.precision import as_dtype, kept_as
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.model import NemoModel
 from tritone.families.nemo.options import Head
@@ -166,7 +166,7 @@ class StreamingGraph(ExportableGraph):
             name: torch.zeros(
                 batch,
                 *(left_frames if axis == LEFT_FRAMES else axis for axis in shape),
-                dtype=torch.int64 if name == OFFSET else torch.float32,
+                dtype=torch.int64 if name == OFFSET else kept_as(self.step.dtype),
             )
             for name, shape in self.state_shapes.items()
         }

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tritone.bundle.manifest import LEFT_FRAMES
 from tritone.errors import ExportError
-from tritone.families.export.precision import as_dtype
+from tritone.families.export.precision import as_dtype, kept, taken
 from tritone.families.layers.sinusoids import sinusoids
 from tritone.families.nemo.config import ModelConfig
 from tritone.families.nemo.encoder import ConformerEncoder, ConformerLayer, frame_mask
@@ -82,7 +82,7 @@ class StreamingEncoder(nn.Module):
 
     @property
     def state_shapes(self) -> dict[str, tuple[int | Literal["left_frames"], ...]]:
-        """Of one stream, zeros at its start; `offset` is int64 and counts its frames, the others are float32."""
+        """Of one stream, zeros at its start; `offset` is int64 and counts its frames, the others are of `kept_as`."""
         config = self.config
         return {
             OFFSET: (),
@@ -98,8 +98,8 @@ class StreamingEncoder(nn.Module):
         Args:
             features, ends: as of `Subsampling.step`, features in float32.
             offset: (batch,) int64, frames of the stream so far.
-            att_cache: (batch, layers, heads, past, 2·size), keys and values of frames, newest last.
-            conv_cache: (batch, layers, kernel - 1, width), what convolutions saw last.
+            att_cache: (batch, layers, heads, past, 2·size), keys and values of frames, newest last, as of `kept`.
+            conv_cache: (batch, layers, kernel - 1, width), what convolutions saw last, likewise.
 
         Returns:
             (batch, chunk, output_dim), how many of them (batch,) are the stream's, and the next states.
@@ -121,14 +121,14 @@ class StreamingEncoder(nn.Module):
             assert isinstance(layer, ConformerLayer)
             x = x + 0.5 * layer.feed_forward1(layer.norm_feed_forward1(x))
             query, key, value = layer.self_attn.project(layer.norm_self_att(x))
-            kept = torch.cat([key, value], dim=3)
-            stored.append(as_dtype(kept, att_cache.dtype))
-            keys, values = torch.cat([as_dtype(att_cache[:, index], dtype), kept], dim=2).chunk(2, dim=3)
+            both = torch.cat([key, value], dim=3)
+            stored.append(kept(both))
+            keys, values = torch.cat([taken(att_cache[:, index], dtype), both], dim=2).chunk(2, dim=3)
             place = self.places[index].index_select(1, needed).unsqueeze(0)
             x = x + layer.self_attn(query, keys, values, place, mask)
             gated = layer.conv.gated(layer.norm_conv(x), factor)
-            gated = torch.cat([as_dtype(conv_cache[:, index], dtype), gated], dim=1)
-            convolved.append(as_dtype(gated[:, chunk:], conv_cache.dtype))
+            gated = torch.cat([taken(conv_cache[:, index], dtype), gated], dim=1)
+            convolved.append(kept(gated[:, chunk:]))
             x = layer.end(x + layer.conv(gated))
         if self.out_proj is not None:
             x = self.out_proj(x)

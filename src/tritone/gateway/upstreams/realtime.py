@@ -48,7 +48,7 @@ QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # websockets' own would h
 
 
 class _Connect(connect):
-    """A connection that goes where it was told to go, so that the server's key does."""
+    """A connection that goes to the given address alone, so that the server's key does."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -317,15 +317,15 @@ class RealtimeStream:
 
     def _take_error(self, error: object, code: object = None) -> None:
         """Take OpenAI's object of an error, or vLLM's text and code."""
-        told = error if isinstance(error, Mapping) else {"message": error, "code": code}
-        if told.get("event_id") == LAST_COMMIT or told.get("code") == EMPTY:
+        fields = error if isinstance(error, Mapping) else {"message": error, "code": code}
+        if fields.get("event_id") == LAST_COMMIT or fields.get("code") == EMPTY:
             self._committed = True  # there was no audio since the last turn
             return
-        message = told.get("message")
+        message = fields.get("message")
         text = self._upstream.clean(message) if isinstance(message, str) else "no message"
-        if told.get("code") == "model_not_found":
+        if fields.get("code") == "model_not_found":
             raise OperatorError(f"it does not know the model, check model of the upstream: {text}")
-        if told.get("type") == "invalid_request_error":
+        if fields.get("type") == "invalid_request_error":
             raise InputError(f"model '{self.model.name}': {text}")
         raise StreamLostError(f"it failed: {text}")
 

@@ -117,7 +117,7 @@ class Upstream:
             )
         if own.realtime != "none":
             name = own.name + STREAMING if own.transcriptions else own.name
-            takes = own.realtime == "openai"  # vLLM's sessions are told a model and nothing else
+            takes = own.realtime == "openai"  # a session of vLLM takes a model and nothing else
             found.append(
                 ModelInfo(
                     name=name,

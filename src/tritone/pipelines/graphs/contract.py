@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
@@ -15,6 +17,7 @@ from tritone.runtime.graph import Graph, TensorSpec
 
 BLOCK = ("waveform", "num_samples", "language", "use_itn")
 """The inputs of an encoder of whole utterances."""
+BITS = np.dtype(np.int16)
 
 
 def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
@@ -28,10 +31,20 @@ def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
     outputs |= {name: spec for name, spec in kind.optional_outputs.items() if name in graph.outputs}
     if role == "encoder":
         inputs |= {name: _of_one_row(spec, graph.inputs.get(name)) for name, spec in inputs.items() if name in BLOCK}
+    if role == "streaming_encoder" and bundle.manifest.streaming is not None:
+        for state in bundle.manifest.streaming.states:
+            if state.dtype == "float32" and _is_of_bits(graph.inputs.get(state.name)):
+                for specs, name in ((inputs, state.name), (outputs, f"next_{state.name}")):
+                    specs[name] = replace(specs[name], dtype=BITS)
     faults = [*_faults("input", graph.inputs, inputs), *_faults("output", graph.outputs, outputs)]
     faults += [f"input {name} is unknown to the manifest" for name in graph.inputs if name not in inputs]
     if faults:
         raise BundleError(f"{path} does not fit its manifest: {'; '.join(faults)}. Export the bundle again.")
+
+
+def _is_of_bits(found: TensorSpec | None) -> bool:
+    """Whether a state is kept as the bits of bfloat16, as graphs of that precision do; float32 has none more for it."""
+    return found is not None and found.dtype == BITS
 
 
 def _of_one_row(wanted: TensorSpec, found: TensorSpec | None) -> TensorSpec:

@@ -56,13 +56,13 @@ def sentences(text: str, most: int = MAX_SENTENCE) -> Iterator[str]:
 
 
 def clauses(sentence: str) -> Iterator[tuple[str, str]]:
-    """The clauses of a sentence, and the mark that is heard behind each: one of . ! ? , ; : or nothing."""
+    """The clauses of a sentence, and the mark behind each that a voice expresses: one of . ! ? , ; : or nothing."""
     begin = 0
     for found in PAUSES.finditer(sentence):
         mark = found[0].translate(PLAIN).strip(CLOSING)
         if mark.startswith(".") and not _ends(sentence, begin, found):
             continue
-        # What is left of several marks is the one that is heard most.
+        # What is left of several marks is the one that is clearest in speech.
         yield from _spoken(sentence[begin : found.start()], next((each for each in "?!.;:," if each in mark), "."))
         begin = found.end()
     yield from _spoken(sentence[begin:], "")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tritone.errors import OperatorError
 from tritone.runtime.graph import HELD, ROW_STEPS, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
@@ -45,18 +46,28 @@ class DeviceSlots:
     def __init__(
         self, graph: OnDevice, queue: CudaQueue, replays: Replays, states: Mapping[str, TensorSpec], capacity: int
     ) -> None:
-        """Take the graph, the queue of its device, and its states; see `Graph.slots`."""
+        """Take the graph, the queue of its device, and its states; see `Graph.slots`.
+
+        Raises:
+            OperatorError: the device has too little free memory for the states.
+        """
         self._graph = graph
         self._queue = queue
         self._replays = replays
-        with torch.inference_mode(), queue.turn():
-            self._rows = {
-                name: torch.zeros(
-                    (FIRST + capacity, *state_shape(spec)), dtype=getattr(torch, spec.dtype.name), device=queue.device
-                )
-                for name, spec in states.items()
-                if growing_axis(spec) is None
-            }
+        fixed = {name: (state_shape(spec), spec.dtype) for name, spec in states.items() if growing_axis(spec) is None}
+        try:
+            with torch.inference_mode(), queue.turn():
+                self._rows = {
+                    name: torch.zeros((FIRST + capacity, *shape), dtype=getattr(torch, dtype.name), device=queue.device)
+                    for name, (shape, dtype) in fixed.items()
+                }
+        except torch.OutOfMemoryError as error:
+            each = sum(math.prod(shape) * dtype.itemsize for shape, dtype in fixed.values())
+            raise OperatorError(
+                f"{queue.device} has too little free memory for {capacity} streams of {each / 1e6:.1f} MB each: serve "
+                "fewer (--max-streams), or have fewer processes on the device (--instances), each of which has its "
+                f"share of the streams and a copy of the model: {error}"
+            ) from error
         self._grown = {
             name: _GrowingRows(spec, queue.device) for name, spec in states.items() if name not in self._rows
         }

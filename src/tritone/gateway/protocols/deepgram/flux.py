@@ -121,7 +121,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
 
 
 class _Turns:
-    """One stream and the turns that were told of it. `begun`: whether any audio came."""
+    """One stream and the turns that its client knows of. `begun`: whether any audio came."""
 
     def __init__(
         self, gateway: "Gateway", socket: Socket, ask: Ask, thresholds: Thresholds, stack: AsyncExitStack
