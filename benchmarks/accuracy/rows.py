@@ -146,7 +146,7 @@ def main() -> None:
     from benchmarks.accuracy.page import report, to_markdown
 
     content = report(rows, sets, stamp, weights)
-    arguments.output.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    arguments.output.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
     arguments.output.with_suffix(".md").write_text(to_markdown(content), encoding="utf-8")
     print(arguments.output.with_suffix(".md"))
 

@@ -1,8 +1,9 @@
 """The page of the endurance run: its numbers with their bars, and what the server kept over time as plots.
 
-results.json, PART.json  ->  report.md, plots/PART.png
+results.json, PART.json.gz  ->  report.md, plots/PART.png
 """
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,12 +30,12 @@ def write_page(folder: Path) -> Path:
     findings = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = to_markdown(findings, "Endurance", INTRODUCTION)
     plots = []
-    for path in sorted(folder.glob("*.json")):
-        part = json.loads(path.read_text(encoding="utf-8")) if path.name != "results.json" else {}
+    for path in sorted(folder.glob("*.json.gz")):
+        name, part = path.name.partition(".")[0], json.loads(gzip.decompress(path.read_bytes()))
         if len(part.get("samples", ())) > 1:
             (folder / "plots").mkdir(exist_ok=True)
-            (folder / "plots" / f"{path.stem}.png").write_bytes(draw(path.stem, part["samples"]))
-            plots.append(f"![memory and descriptors during {path.stem}](plots/{path.stem}.png)")
+            (folder / "plots" / f"{name}.png").write_bytes(draw(name, part["samples"]))
+            plots.append(f"![memory and descriptors during {name}](plots/{name}.png)")
     if plots:
         text += "\n".join(["", "## Over time", "", *"\n\n".join(plots).split("\n"), ""])
     page = folder / "report.md"
