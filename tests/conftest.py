@@ -13,6 +13,7 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         served_toys                                     one real server of toys, shared by tests of several folders
+        gateway_streams                                 live streams through the gateway, event by event
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
         arpa_oracle, nemo_reference, silero             references that results are compared with
