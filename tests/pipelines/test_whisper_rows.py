@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.bundle.manifest import Whisper
 from tritone.pipelines.whisper.network import CachedDecoder, Heard
 
@@ -30,7 +31,7 @@ def expected(window: int, tokens: list[int]) -> float:
     return 1000.0 * (window + 1) + sum(tokens)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), windows=st.integers(1, 6), copies=st.integers(1, 3))
 def test_rows_go_on_with_their_own_window_and_text(data: st.DataObject, windows: int, copies: int) -> None:
     special: Whisper = Special()  # type: ignore[assignment]

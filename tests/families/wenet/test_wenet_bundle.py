@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.conftest import UNITS, babble, export, with_cmvn, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
@@ -29,7 +30,7 @@ def stream_text(pipeline: Any, pieces: list[np.ndarray]) -> str:
     return final.text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_any_way_of_cutting_the_audio_gives_the_same_stream(causal_bundle: Path, data: st.DataObject) -> None:
     pipeline = _streaming_pipeline(causal_bundle)
