@@ -30,6 +30,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ TICKERS = pytest.StashKey[list["subprocess.Popen[bytes]"]]()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)  # what a test draws does not hang on the tests before it
     if item.get_closest_marker("gpu") and not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("no GPU that torch can use")
 

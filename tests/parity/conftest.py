@@ -50,7 +50,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture, kind in KINDS.items():
         if fixture in metafunc.fixturenames:
             cases = find_cases(golden_folders(metafunc.config), kind)
-            metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="module")
+            # One of each kind is exported in quick runs.
+            slow = pytest.mark.slow if "exported" in metafunc.fixturenames else ()
+            values = [*cases[:1], *(pytest.param(case, marks=slow) for case in cases[1:])]
+            metafunc.parametrize(fixture, values, ids=[case.name for case in cases], scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -87,6 +87,7 @@ def test_200_utterances_say_the_same_alone_in_any_batch_and_in_any_order(
     assert [t.text for t in shuffled] == [alone[i] for i in order]
 
 
+@pytest.mark.slow
 def test_offline_audio_may_be_longer_than_upstreams_table(centred_bundle: Path) -> None:
     graph = open_graph(Bundle.open(centred_bundle).artifact("encoder"), threads=1)
     waveform = babble(201 * 16000, seed=8)

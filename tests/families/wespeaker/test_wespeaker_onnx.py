@@ -269,6 +269,7 @@ def test_the_command_imports_and_says_what_is_for_checkpoints_alone(model: Path,
         assert said in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_importing_needs_no_torch(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from pathlib import Path\n"
