@@ -352,6 +352,7 @@ def test_a_sweep_serves_an_ensemble_where_its_layout_is_varied(tmp_path: Path):
     assert only.server.queue_ms > 0
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
     toy_bundle: Path, served_toy: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):
