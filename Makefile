@@ -1,8 +1,8 @@
 # make demo    a real Triton transcribes ordinary English with Whisper tiny.en, and shows the shipped models (light install, no
 #              torch; the 71 MB of tiny.en are fetched once)
 # make page    a page for microphone and files at http://localhost:9000: Triton with the same models, and the gateway
-# make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, @grafana/schema, a MiniLM, a Whisper, helm, schemas of
+# make test    the tests for every change, in minutes: all but those marked `slow`, and the checks of `make lint` beside them
+# make test-all  every test, and the checks: what CI runs. NVIDIA's perf_analyzer, newman, @grafana/schema, a MiniLM, a Whisper, helm, schemas of
 #                Kubernetes and playwright are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
