@@ -54,14 +54,19 @@ class DeviceLoops:
         self._limit = MAX_RECORDED
         self._pool: Any = None
 
-    def between(self, change: Callable[[], None]) -> None:
-        """Make other memory that loops use, while none of them runs; what was recorded with the old is dropped."""
+    def between(self, change: Callable[[], None], moves: bool = True) -> None:
+        """Change memory that loops use, while none of them runs.
+
+        Args:
+            moves: whether other memory is used from then on; what was recorded with the old is dropped.
+        """
         queue = self._queue
         with torch.inference_mode(), self._lock if queue is None else queue.turn(), RECORDING:
             if queue is not None:
                 queue.stream.synchronize()  # recordings that are dropped must not be under way
-            self._recorded.clear()
-            self._pool = None  # torch refuses to record into one whose recordings are all gone
+            if moves:
+                self._recorded.clear()
+                self._pool = None  # torch refuses to record into one whose recordings are all gone
             change()
 
     def __call__(
