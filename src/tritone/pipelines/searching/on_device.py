@@ -100,7 +100,7 @@ class DeviceTransducer:
             contexts: (rows, context_size) the last tokens before the first frame.
             max_symbols: the most tokens of one frame, of all rows.
         """
-        from tritone.search.device.greedy import GreedyLoop
+        from tritone.search.device.greedy import LOOK_AHEAD, GreedyLoop, look_ahead
 
         count = len(num_frames)
         shape = _padded(encoder_out.shape)
@@ -110,15 +110,17 @@ class DeviceTransducer:
             _filled(contexts, shape[0], np.int64),
             _filled(penalties, shape[0], np.float32),
         ]
-        name = "greedy", max_symbols, penalised
+        ahead = look_ahead(encoder_out.shape[1]) if self._whole is None else LOOK_AHEAD
+        name = "greedy", max_symbols, penalised, ahead
 
         def make() -> Any:
             if self._whole is not None:
                 return self._whole.WholeGreedy(self._weights, **self._tokens, max_symbols=max_symbols)
-            return GreedyLoop(**self._of_network(), max_symbols=max_symbols, penalised=penalised)
+            return GreedyLoop(**self._of_network(), max_symbols=max_symbols, penalised=penalised, look_ahead=ahead)
 
         loop, steps = self._loop(name, make), None if self._whole is None else 0
-        counts, fields, log_probs, last = self._loops(name, loop, encoder_out, shape, small, steps)
+        found = self._loops(name, loop, encoder_out, shape, small, steps, block=max(2, ahead))
+        counts, fields, log_probs, last = found
         most = int(counts.max(initial=0))
         confidences = np.exp(np.minimum(log_probs[:count, :most], 0))
         rows = [
@@ -142,20 +144,20 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
             goes_on: whether frames may follow.
         """
-        from tritone.search.device.greedy import LOOK_AHEAD
+        from tritone.search.device.greedy import look_ahead
         from tritone.search.device.stateful import FIRST, StatefulLoop
 
         reads = [each.row or FIRST for each in searches]
         state_rows = self._rows_with(searches if goes_on else (), 0)
         shape = _padded(encoder_out.shape)
-        lengths = np.clip(num_frames, 0, most_frames := encoder_out.shape[1]).tolist()
+        lengths = np.clip(num_frames, 0, encoder_out.shape[1]).tolist()
         numbers = [
             (count, each.ahead, each.symbols, each.max_symbols, read, each.row)
             for each, count, read in zip(searches, lengths, reads, strict=True)
         ]
         penalties = [each.blank_penalty for each in searches]
         most, penalised = max(each.max_symbols for each in searches), any(penalties)
-        ahead = min(LOOK_AHEAD, 1 << max(0, most_frames - 1).bit_length())  # steps of streams may have fewer frames
+        ahead = look_ahead(encoder_out.shape[1])
         name = "stateful", most, penalised, ahead
 
         def make() -> Any:
@@ -163,7 +165,9 @@ class DeviceTransducer:
             return StatefulLoop(**network, max_symbols=most, penalised=penalised, look_ahead=ahead)
 
         small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
-        (block,) = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        # One block is computed in vain, so in short chunks of streams they are short too.
+        loop, steps = self._loop(name, make), max(2, ahead)
+        (block,) = self._loops(name, loop, encoder_out, shape, small, None, block=steps)
         heads, longest = block[: len(searches), :3, 0].tolist(), 1 + int(block[: len(searches), 0, 0].max())
         fields = block[: len(searches), :, 1:longest].copy()  # of a block that is mostly room
         fields[:, 1:3] += np.array([each.num_frames for each in searches], np.int32)[:, None, None]
@@ -205,6 +209,7 @@ class DeviceTransducer:
             searches: one for each row, all different and with the same beam.
             encoder_out: (rows, frames, dim), held on the device or an array.
         """
+        from tritone.search.device.greedy import look_ahead
         from tritone.search.device.stateful import FIRST
         from tritone.search.device.stateful_beam import StatefulBeamLoop
 
@@ -222,7 +227,7 @@ class DeviceTransducer:
             del network["kernels"]
             return StatefulBeamLoop(**network, tables=tables, beam=beam, penalised=penalised)
 
-        loop = self._loop(name, make)
+        loop, block = self._loop(name, make), max(2, look_ahead(encoder_out.shape[1]))
         weights = [
             _filled(penalties, shape[0], np.float32),
             _filled([each.temperature for each in searches], shape[0], np.float64, 1.0),
@@ -236,7 +241,7 @@ class DeviceTransducer:
                 for each, at, count, read in zip(searches, first.tolist(), counts, reads, strict=True)
             ]
             small = [_filled(numbers, shape[0], np.int64), *weights]
-            scores, hashes, found = self._loops(name, loop, encoder_out, shape, small, max(counts))
+            scores, hashes, found = self._loops(name, loop, encoder_out, shape, small, max(counts), block=block)
             for row, (search, count) in enumerate(zip(searches, counts, strict=True)):
                 search.follow(scores[row].copy(), hashes[row].copy(), found[row], count)
             first += counts
