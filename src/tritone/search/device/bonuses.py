@@ -103,13 +103,14 @@ class BonusTables:
             size = min(2 * size, self._most)
 
         def write() -> None:
-            for name, values in zip(("gains", "following", "endings"), tables[:3], strict=True):
-                tensor = getattr(self, name)
+            parts = {"gains": tables.gains, "following": tables.following + first, "endings": tables.endings}
+            for name, values in parts.items():
+                tensor: Tensor = getattr(self, name)
                 if len(tensor) < size:
                     grown = tensor.new_zeros(size, *tensor.shape[1:])
                     grown[: len(tensor)] = tensor
                     setattr(self, name, tensor := grown)
-                tensor[first:last] = torch.from_numpy(values + first if name == "following" else values)
+                tensor[first:last] = torch.from_numpy(values)
 
         self._change(write, size > len(self.gains))
         block = _Block(scorer, first, rows, first + tables.start)
