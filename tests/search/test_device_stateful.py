@@ -180,7 +180,12 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
 def test_a_short_chunk_without_tokens_takes_few_steps(frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block that is taken in vain costs a stream's chunk its time."""
     taken, step = [], stateful.StatefulLoop.step
-    monkeypatch.setattr(stateful.StatefulLoop, "step", lambda *state: taken.append(1) or step(*state))
+
+    def counted(*state: Any) -> Any:
+        taken.append(1)
+        return step(*state)
+
+    monkeypatch.setattr(stateful.StatefulLoop, "step", counted)
     network, options = Lstm(bias=1e6), ways(2, False, 3)  # blanks alone
     found = DeviceTransducer(network, "cpu").stateful(
         [DeviceState(each) for each in options], frames_of(0, 2, frames), np.array([frames, 1])

@@ -105,7 +105,7 @@ class BonusTables:
         def write() -> None:
             parts = {"gains": tables.gains, "following": tables.following + first, "endings": tables.endings}
             for name, values in parts.items():
-                tensor: Tensor = getattr(self, name)
+                tensor: torch.Tensor = getattr(self, name)
                 if len(tensor) < size:
                     grown = tensor.new_zeros(size, *tensor.shape[1:])
                     grown[: len(tensor)] = tensor
