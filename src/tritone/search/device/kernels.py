@@ -530,21 +530,21 @@ def _stateful_beam(
     is_first = (span_ids == 0)[None, :] & alive[:, None]
     spans = tl.where(is_first, 0.0, -_INF).to(tl.float64)
     if num_spans > 0:
-        at = at_rank[:, None] * columns + vocab + span_ids[None, :]
-        x = tl.load(logits + at, (span_ids < num_spans)[None, :] & alive[:, None], other=-_INF)
-        x = tl.where((x == x) & (x < _INF), x, -_INF)
-        top = tl.max(x, 1)
-        scaled = (x - tl.where(top > -_INF, top, 0.0)[:, None]) / temperature
-        summed = tl.sum(tl.exp(scaled.to(tl.float32)), 1).to(tl.float64)
-        likely = scaled - tl.log(tl.where(top > -_INF, summed, 1.0))[:, None]
-        spans = tl.where((stays | (top == -_INF))[:, None], spans, likely)
+        of_spans = logits + at_rank[:, None] * columns + vocab + span_ids[None, :]
+        raw = tl.load(of_spans, (span_ids < num_spans)[None, :] & alive[:, None], other=-_INF)
+        raw = tl.where((raw == raw) & (raw < _INF), raw, -_INF)
+        most = tl.max(raw, 1)
+        warm = (raw - tl.where(most > -_INF, most, 0.0)[:, None]) / temperature
+        summed = tl.sum(tl.exp(warm.to(tl.float32)), 1).to(tl.float64)
+        likely = warm - tl.log(tl.where(most > -_INF, summed, 1.0))[:, None]
+        spans = tl.where((stays | (most == -_INF))[:, None], spans, likely)
     # The best tokens of each hypothesis, one after another: of equal ones the first.
     values = tl.full((width, width), -_INF, tl.float64)
     parts = tl.full((width, width), -_INF, tl.float64)
     chosen = tl.zeros((width, width), tl.int64)
     bound = tl.full((width,), _INF, tl.float64)
     bound_at = tl.full((width,), -1, tl.int64)
-    for rank in tl.static_range(beam):
+    for rank in range(beam):  # not unrolled: with a beam of 16 that takes minutes to compile
         value = tl.full((width,), -_INF, tl.float64)
         part = tl.full((width,), -_INF, tl.float64)
         place = tl.zeros((width,), tl.int64)
@@ -580,7 +580,7 @@ def _stateful_beam(
     span = tl.zeros((width,), tl.int64)
     log_prob = tl.zeros((width,), tl.float64)
     gained = tl.zeros((width,), tl.float64)
-    for rank in tl.static_range(beam):
+    for rank in range(beam):
         value = tl.max(tl.max(tl.max(totals, 2), 1), 0)
         place = tl.min(tl.min(tl.min(tl.where(totals == value, flat, width * width * span_items), 2), 1), 0)
         totals = tl.where(flat == place, -_INF, totals)
