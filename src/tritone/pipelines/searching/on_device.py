@@ -224,6 +224,8 @@ class DeviceTransducer:
         name = "stateful-beam", beam, penalised, tables is not None
 
         def make() -> Any:
+            # Tried with the first beam, as most models have none; nothing else is recorded meanwhile.
+            self._loops.between(lambda: stateful_beams_for(self._place), False)
             network = self._of_stateful(state_rows) | {"kernels": stateful_beams_for(self._place)}
             return StatefulBeamLoop(**network, tables=tables, beam=beam, penalised=penalised)
 
