@@ -167,6 +167,23 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(
             del searches, each
 
 
+def test_a_stream_begins_with_nothing_whatever_its_row_had_before() -> None:
+    network, frames, [options] = Lstm(2), frames_of(2, 1, 20), ways(1, 3, False)
+    device = DeviceTransducer(network, "cpu")
+    [before] = on_device(device, [options], [None])
+    device.beams([before], frames, np.array([20]))
+    row, expected = before.row, before.hypotheses(3)
+    assert expected[0].tokens
+    del before
+    device._state_rows[3].free.remove(row)
+    device._state_rows[3].free.appendleft(row)  # the next one has it
+    [search] = on_device(device, [options], [None])
+    device.beams([search], frames[:, :0], np.array([0]))
+    device.beams([search], frames, np.array([20]))
+    assert search.row == row
+    alike(search.hypotheses(3), expected)
+
+
 def test_a_long_stream_keeps_little() -> None:
     network, chunk = Lstm(1), 16
     device = DeviceTransducer(network, "cpu")
