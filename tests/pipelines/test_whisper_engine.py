@@ -24,6 +24,7 @@ from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.pipelines.whisper.settling import LiveWord
+from tritone.pipelines.whisper.together import Together
 from tritone.preparing import Preparing
 from tritone.repository import ModelOptions
 from tritone.repository.config import model_config
@@ -72,6 +73,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> WhisperPipeline:
 @pytest.fixture(scope="module")
 def engine(host: WhisperPipeline) -> WhisperPipeline:
     return WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True)
+
+
+@pytest.fixture(params=["host", "engine"])
+def either(request: pytest.FixtureRequest) -> WhisperPipeline:
+    """Both, one after the other: each takes recordings at any time."""
+    found: WhisperPipeline = request.getfixturevalue(request.param)
+    return found
 
 
 def heard(jobs: list[tuple[float, DecodingOptions]]) -> tuple[list[np.ndarray], list[DecodingOptions]]:
@@ -136,10 +144,10 @@ def test_on_a_gpu_it_writes_what_it_writes_on_a_cpu(engine: WhisperPipeline) -> 
     assert sum(same) >= len(same) - 1, "one may have two tokens that are as good as equally likely"
 
 
-def test_a_recording_gives_the_same_alone_and_in_company(engine: WhisperPipeline) -> None:
+def test_a_recording_gives_the_same_alone_and_in_company(either: WhisperPipeline) -> None:
     waveforms, options = heard([*JOBS, *SAMPLED])
-    together = engine.transcribe(waveforms, options)
-    alone = [engine.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms, options, strict=True)]
+    together = either.transcribe(waveforms, options)
+    alone = [either.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms, options, strict=True)]
     assert [*map(tokens, together)] == [*map(tokens, alone)]
     assert len({str(tokens(each)) for each in together[-3:]}) == 3, "seeds do nothing"
 
@@ -192,8 +200,10 @@ def test_a_text_after_final_words_is_what_the_host_writes_after_them(
         assert all(first_s - 0.02 <= word.start_s <= word.end_s <= 1.0 for word in each.words)
 
 
-def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:
+def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine | Together:
     """An engine with few slots, for a pipeline's courses."""
+    if isinstance(pipeline._answers, Together):
+        return Together(pipeline._answers._network, pipeline.work, pipeline.frame_shift, windows)
     device = open_device(pipeline.bundle, PLACEMENT, windows=windows, rows=rows)
     return Engine(device, pipeline.special, len(pipeline.bundle.vocabulary), pipeline.work, pipeline.frame_shift)
 
@@ -261,14 +271,16 @@ def test_first_calls_of_a_bundle_change_no_text(host: WhisperPipeline) -> None:
     assert [*map(tokens, found)] == [*map(tokens, expected)]
 
 
-def submit(engine: Engine, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any) -> None:
+def submit(
+    engine: Engine | Together, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any
+) -> None:
     engine.submit(pipeline.course(speech(seconds), options), done)
 
 
-def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(engine: WhisperPipeline) -> None:
+def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(either: WhisperPipeline) -> None:
     ended: list[float] = []
     over = threading.Semaphore(0)
-    few = small(engine, windows=2, rows=5)
+    few = small(either, windows=2, rows=5)
 
     def done(seconds: float) -> Callable[[Any], None]:
         def told(result: Any) -> None:
@@ -280,14 +292,14 @@ def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_lon
 
     lengths = [9.0, 8.0, 0.5, 0.6, 0.7]
     for seconds in lengths:
-        submit(few, engine, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
+        submit(few, either, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
     for _ in lengths:
         assert over.acquire(timeout=60)
     assert set(ended[:3]) == {0.5, 0.6, 0.7}
 
 
-def test_who_is_not_waited_for_any_more_frees_what_it_has(engine: WhisperPipeline) -> None:
-    few = small(engine, windows=1, rows=1)
+def test_who_is_not_waited_for_any_more_frees_what_it_has(either: WhisperPipeline) -> None:
+    few = small(either, windows=1, rows=1)
     results: list[Any] = []
     over = threading.Semaphore(0)
 
@@ -297,12 +309,12 @@ def test_who_is_not_waited_for_any_more_frees_what_it_has(engine: WhisperPipelin
 
     gone = time.monotonic() + 0.3
     endless = replace(PLAIN, temperature=(0.0,) * 8, log_prob_threshold=0.0)
-    few.submit(engine.course(speech(60.0), endless), done, lambda: time.monotonic() > gone)
-    submit(few, engine, 0.5, PLAIN, done)
+    few.submit(either.course(speech(60.0), endless), done, lambda: time.monotonic() > gone)
+    submit(few, either, 0.5, PLAIN, done)
     assert over.acquire(timeout=60)
     assert over.acquire(timeout=60)
     assert {type(each) for each in results} == {RetryError, Transcript}
-    assert few.run([engine.course(speech(0.5), PLAIN)]) == [each for each in results if isinstance(each, Transcript)]
+    assert few.run([either.course(speech(0.5), PLAIN)]) == [each for each in results if isinstance(each, Transcript)]
 
 
 def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
@@ -319,6 +331,65 @@ def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
     assert all(isinstance(each, UnexpectedError) and "no more memory" in str(each) for each in found)
     [after] = few.run([engine.course(speech(0.5), PLAIN)])
     assert isinstance(after, Transcript)
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_a_short_recording_waits_for_a_window_of_a_long_one_at_most(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch, windows: int
+) -> None:
+    """Counted in rounds, each a call of the encoder at most and a step of all texts."""
+    few, most = small(host, windows=windows, rows=0), 20
+    options = replace(PLAIN, max_tokens=most)
+    rounds, over, took = 0, threading.Semaphore(0), list[int]()
+    play = few._round
+
+    def round_() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 30:  # in the middle of a window of the long one
+            begin = rounds
+            submit(few, host, 0.5, options, lambda _: (took.append(rounds - begin), over.release()))
+        play()
+
+    monkeypatch.setattr(few, "_round", round_)
+    submit(few, host, 60.0, options, lambda _: (took.append(rounds), over.release()))
+    for _ in range(2):
+        assert over.acquire(timeout=60)
+    own = most + 3  # its window, the prompt, a token a round, its end
+    short, long = took
+    assert short <= own + (most + 3 if windows == 1 else 1)
+    assert long > 20 * own
+
+
+def test_a_call_that_fails_in_company_is_made_again_for_each_alone(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(host, windows=4, rows=0)
+    assert isinstance(few, Together)
+    waveforms = [speech(seconds, 7) for seconds in (0.5, 0.7, 0.9)]
+    expected = [host.transcribe([each], [PLAIN])[0] for each in waveforms]
+    decoder, failed = few._network.decoder, list[int]()
+
+    def short_of_memory(inputs: Any, outputs: Any) -> Any:
+        if (rows := len(inputs["tokens"])) > 1:
+            failed.append(rows)
+            raise RuntimeError("no more memory")
+        return decoder(inputs, outputs)
+
+    monkeypatch.setattr(few._network, "decoder", short_of_memory)
+    assert [*map(tokens, few.run([host.course(each, PLAIN) for each in waveforms]))] == [*map(tokens, expected)]
+    assert max(failed) >= 2
+    hear, lost = few._network.hear, len(features_of(host._features_of.args[0], waveforms[1]))
+
+    def broken(windows: Any) -> Any:
+        if any(len(each) == lost for each in windows):
+            raise RuntimeError("no such window")
+        return hear(windows)
+
+    monkeypatch.setattr(few._network, "hear", broken)
+    first, second, third = few.run([host.course(each, PLAIN) for each in waveforms])
+    assert isinstance(second, UnexpectedError)
+    assert [tokens(each) for each in (first, third)] == [tokens(expected[0]), tokens(expected[2])]
 
 
 @pytest.mark.parametrize("seconds", [0.004, 0.51, 5.0, 7.3])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritone.search.whisper.alignment import token_starts, warp
-from tritone.search.whisper.decoding import Job, _likeliest, decode
+from tritone.search.whisper.decoding import Job, Writing, Written, _likeliest
 from tritone.search.whisper.rules import Rules
 
 A, B, C, EOT, NO_TIMES, TIME = 0, 1, 2, 3, 4, 5  # times are 5 to 9
@@ -51,7 +51,9 @@ class Chain:
         self.logits = np.log(table).astype(np.float32)
         self.rows: list[int] = []
 
-    def begin(self, prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> np.ndarray:
+    def begin(
+        self, windows: Sequence[int], prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+    ) -> np.ndarray:
         found = [[self.logits[prompt[place]] for place in each] for prompt, each in zip(prompts, places, strict=True)]
         return np.array(found)
 
@@ -72,8 +74,18 @@ def job(**options: object) -> Job:
     return Job(**{"prompt": [NO_TIMES], "sot": 0, "rules": TEXT, "max_tokens": 6, "no_speech": A} | options)
 
 
+def written(jobs: Sequence[Job], chain: Chain) -> list[Written]:
+    """The texts of jobs that begin together and have equally many rows."""
+    writing = Writing(chain)
+    found = dict(writing.join(range(len(jobs)), jobs))
+    while len(writing):
+        found.update(writing.step())
+    return [found[window] for window in range(len(jobs))]
+
+
 def test_a_beam_finds_what_greed_misses() -> None:
-    greedy, beam = decode([job(max_tokens=3), job(beam=2, length_penalty=0.0)], lambda _: Chain(TABLE))
+    [greedy] = written([job(max_tokens=3)], Chain(TABLE))
+    [beam] = written([job(beam=2, length_penalty=0.0)], Chain(TABLE))
     assert greedy.tokens == (A, B, A)
     assert beam.tokens == (A, C)
     assert beam.log_prob == pytest.approx(np.log(0.4), abs=1e-4)
@@ -82,14 +94,29 @@ def test_a_beam_finds_what_greed_misses() -> None:
 
 def test_texts_that_ended_leave_the_batch() -> None:
     chain = Chain(TABLE)
-    found = decode([job(prompt=[C]), job(max_tokens=4), job(max_tokens=2)], lambda _: chain)
+    found = written([job(prompt=[C]), job(max_tokens=4), job(max_tokens=2)], chain)
     assert [each.tokens for each in found] == [(), (A, B, A, B), (A, B)]
     assert chain.rows == [2, 1, 1]
 
 
+def test_texts_join_between_steps_and_those_that_are_left_go_on() -> None:
+    chain = Chain(TABLE)
+    writing = Writing(chain)
+    assert writing.join([7], [job(max_tokens=5)]) == []
+    assert writing.step() == writing.step() == []
+    assert writing.join([3, 4], [job(max_tokens=1), job(max_tokens=3)]) != []  # one is over with its first token
+    assert writing.windows == [7, 4]
+    writing.join([5], [job(max_tokens=9)])
+    writing.leave(5)
+    assert dict(writing.step()) == {}
+    assert [(window, text.tokens) for window, text in writing.step()] == [(7, (A, B, A, B, A)), (4, (A, B, A))]
+    assert not writing.windows
+    assert chain.rows == [1, 1, 2, 2]
+
+
 def test_sampling_repeats_itself_and_takes_the_likeliest_of_its_texts() -> None:
     def sample(copies: int, seed: int) -> tuple[int, ...]:
-        [found] = decode([job(temperature=1.0, copies=copies, seed=(seed,))], lambda _: Chain(TABLE))
+        [found] = written([job(temperature=1.0, copies=copies, seed=(seed,))], Chain(TABLE))
         return found.tokens
 
     assert [sample(1, seed) for seed in range(8)] == [sample(1, seed) for seed in range(8)]

@@ -31,7 +31,7 @@ Done = Callable[[Transcript | TritoneError], None]
 
 @dataclass(eq=False)
 class RecordingUnderWay:
-    """A recording under way: its course, who waits for it, and the slot of its window."""
+    """A recording under way: its course, who waits for it, what it asks, and its window."""
 
     course: Course
     done: Done
@@ -39,7 +39,9 @@ class RecordingUnderWay:
     window: Any = None  # features (frames, bins), on the host or on the device; or samples
     since: float = 0.0  # when its window began to wait, by `time.perf_counter`
     slot: int | None = None
-    text: Any = None  # what is being written for it
+    ask: Any = None  # the last one, where it is kept
+    text: Any = None  # what is being written for it, on a device
+    is_alone: bool = False  # its texts are written in no company, where that has failed
 
 
 class Driver(ABC):

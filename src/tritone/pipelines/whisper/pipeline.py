@@ -9,6 +9,7 @@ together. What a recording gives does not depend on those that are decoded besid
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 DEFAULT_MAX_AUDIO_S = 300.0
 VARIABLE = "TRITONE_WHISPER_ENGINE"  # environment variable
-MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
+LONG_S = (
+    60.0  # recordings whose features take so long that whoever submits them does not wait: 2 s of two cores an hour
+)
+MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # whose texts are written together
 
 
 def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
@@ -87,6 +91,7 @@ class WhisperPipeline:
         self.work = WorkLog(self.sample_rate)
         self.special, self.frame_shift = self._opened(placement)
         self._answers = self._answering(placement, on_device)
+        self._preparing_long = ThreadPoolExecutor(1, "whisper-features")
         self.options = self.check_options(options or DecodingOptions())
 
     def _opened(self, placement: Placement) -> tuple[Any, int]:
@@ -150,7 +155,7 @@ class WhisperPipeline:
 
     @property
     def most_under_way(self) -> int:
-        """Recordings that `submit` should be given at once; 0: it takes none, only `run` does."""
+        """Recordings that `submit` should be given at once."""
         return self._answers.most_under_way
 
     def submit(
@@ -167,6 +172,18 @@ class WhisperPipeline:
             done: is called with what `run` returns for it, in any thread.
             given_up: whether nobody waits for it any more; asked now and then.
         """
+        if len(waveform) <= LONG_S * self.sample_rate:
+            self._submit(waveform, options, done, given_up)
+        else:
+            self._preparing_long.submit(self._submit, waveform.copy(), options, done, given_up)
+
+    def _submit(
+        self,
+        waveform: Samples,
+        options: DecodingOptions | None,
+        done: Callable[[Transcript | TritoneError], None],
+        given_up: Callable[[], bool],
+    ) -> None:
         course = attempt(lambda given: self.course(*given), (waveform, options))
         if isinstance(course, TritoneError):
             done(course)
