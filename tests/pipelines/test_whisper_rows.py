@@ -1,4 +1,4 @@
-"""Windows of Whisper come and go at every step, with few copies, and rows stay those of their callers."""
+"""Windows of Whisper come and go at every step, some tokens are undone, and rows stay those of their callers."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ class Adding:
         assert cross.flags.c_contiguous
         each = len(tokens) // len(cross)
         assert each * len(cross) == len(tokens), "equally many rows of each window, side by side"
-        cache = np.concatenate([cache, tokens[:, None, :, None].astype(np.float32)], axis=2)
+        past, cache = cache.shape[2], np.concatenate([cache, tokens[:, None, :, None].astype(np.float32)], axis=2)
         there = np.arange(cache.shape[2]) >= inputs["padding"][:, None]
-        logits = np.repeat(cross[:, 0], each)[:, None] * 1000 + (cache[:, 0, :, 0] * there).sum(axis=1)[:, None]
-        return [np.repeat(logits[:, None], inputs["places"].shape[1], axis=1), cache][: len(outputs)]
+        sums = np.take_along_axis((cache[:, 0, :, 0] * there).cumsum(axis=1), past + inputs["places"], axis=1)
+        return [(np.repeat(cross[:, 0], each)[:, None] * 1000 + sums)[:, :, None], cache][: len(outputs)]
 
 
 def expected(window: int, tokens: list[int]) -> float:
@@ -54,15 +54,22 @@ def test_rows_go_on_with_their_own_window_and_text(data: st.DataObject, copies: 
         if room and (new := [next(names) for _ in range(data.draw(st.integers(0, room)))]):
             put(windows, new)
             prompts = [[data.draw(st.integers(1, 9)) for _ in range(data.draw(st.integers(1, 4)))] for _ in new]
-            logits = decoder.begin(new, prompts, [[0]] * len(new))[:, 0, 0]
+            logits = decoder.begin(new, prompts, [[len(prompt) - 1] for prompt in prompts])[:, 0, 0]
             assert logits.tolist() == [expected(*each) for each in zip(new, prompts, strict=True)]
             going += [len(own) + place for place in range(len(new)) for _ in range(copies)]
             own += zip(new, prompts, strict=True)
         if not going:
             continue
-        tokens = [data.draw(st.integers(1, 9)) for _ in going]
-        own[:] = [(own[source][0], [*own[source][1], token]) for source, token in zip(going, tokens, strict=True)]
-        assert decoder.step(tokens, going)[:, 0].tolist() == [expected(*each) for each in own]
+        wrong = [data.draw(st.integers(0, len(own[source][1]) - 1)) for source in going]
+        before = [own[source][1][: len(own[source][1]) - undone] for source, undone in zip(going, wrong, strict=True)]
+        tokens = [data.draw(st.lists(st.integers(1, 9), max_size=3)) for _ in going]
+        tokens[0] = tokens[0] or [1]
+        found = decoder.step(tokens, going, wrong)
+        for row, (source, kept, new_tokens) in enumerate(zip(going, before, tokens, strict=True)):
+            for place in range(len(new_tokens)):
+                assert found[row, place, 0] == expected(own[source][0], [*kept, *new_tokens[: place + 1]])
+        rows = zip(going, before, tokens, strict=True)
+        own[:] = [(own[source][0], [*kept, *new_tokens]) for source, kept, new_tokens in rows]
         left = []
         for window in dict.fromkeys(window for window, _ in own):
             if data.draw(st.booleans()):

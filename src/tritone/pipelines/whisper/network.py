@@ -81,6 +81,9 @@ class Windows:
     def __len__(self) -> int:
         return len(self._row_of)
 
+    def __contains__(self, window: int) -> bool:
+        return window in self._row_of
+
     def put(self, windows: Sequence[int], heard: Mapping[str, Array]) -> None:
         """Add windows, which are new, and what the encoder has found of them, (windows, …); it may be kept."""
         if not self._row_of:
@@ -191,21 +194,30 @@ class CachedDecoder:
         self._blocks.append(block)
         return logits[rows]
 
-    def step(self, tokens: Sequence[int], sources: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Read one more token for each row."""
-        continued = [self._rows[source] for source in sources]
+    def step(
+        self, tokens: Sequence[Sequence[int]], sources: Sequence[int], undone: Sequence[int] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Read some more tokens for each row."""
+        continued = [
+            row._replace(length=row.length - wrong)
+            for row, wrong in zip([self._rows[source] for source in sources], undone or [0] * len(sources), strict=True)
+        ]
         order, cross = self._windows.beside({row.window for row in continued})
         row_of = {window: row for row, window in enumerate(order)}
         callers = sorted(range(len(continued)), key=lambda caller: row_of[continued[caller].window])
         before = self._gathered([continued[caller] for caller in callers])
-        column = np.asarray(tokens, np.int64)[callers, None]
-        logits, block = self._call(column, np.zeros_like(column), before, cross)
+        most = max(map(len, tokens))
+        new = np.full((len(callers), most), self._special.eot, np.int64)
+        for row, caller in zip(new, callers, strict=True):
+            row[: len(tokens[caller])] = tokens[caller]
+        logits, block = self._call(new, np.tile(np.arange(most), (len(new), 1)), before, cross)
         rows = np.argsort(callers)
         self._blocks = [block]
         self._rows = [
-            Row(0, place, row.length + 1, row.window) for place, row in zip(rows.tolist(), continued, strict=True)
+            Row(0, place, row.length + len(own), row.window)
+            for place, row, own in zip(rows.tolist(), continued, tokens, strict=True)
         ]
-        return np.ascontiguousarray(logits[:, 0] if callers == sorted(callers) else logits[rows, 0])
+        return logits if callers == sorted(callers) else logits[rows]
 
     def align(self, window: int, text: Sequence[int], places: Sequence[int]) -> tuple[Array, npt.NDArray[np.float32]]:
         """Read the whole text of a window, which becomes no row.

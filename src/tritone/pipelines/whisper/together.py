@@ -10,7 +10,9 @@ times, and a step of each kind of texts. What a recording gives does not depend 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,17 +25,40 @@ from tritone.pipelines.whisper.network import Network, Windows
 from tritone.runtime.graph import Array
 from tritone.search.whisper.alignment import token_starts
 from tritone.search.whisper.decoding import Job, Writing, Written, log_softmax
+from tritone.search.whisper.guessing import Draft
 
-Group = tuple[bool, int, int]  # of texts in common steps: with a beam, rows of each, the window of one that is alone
 Some = Sequence[RecordingUnderWay]
+
+
+class Group(NamedTuple):
+    """Which texts take their steps together: `alone` is the window of one that does in no company, else -1."""
+
+    with_beam: bool
+    is_greedy: bool
+    width: int
+    alone: int
+
+    @classmethod
+    def of(cls, recording: RecordingUnderWay) -> "Group":
+        """That of the text which a recording asks for."""
+        job: Job = recording.ask.job
+        with_beam = job.temperature == 0 and job.beam > 1
+        alone = recording.slot if recording.is_alone and recording.slot is not None else -1
+        return cls(with_beam, job.temperature == 0 and job.beam == 1, job.width, alone)
 
 
 class Together(Driver):
     """Answers what courses ask, with the search on the host."""
 
-    def __init__(self, network: Network, work: WorkLog, frame_shift: int, max_windows: int) -> None:
-        """Take the graphs, where work is counted, samples of a frame, and how many windows there may be at once."""
-        self._network, self._work = network, work
+    def __init__(
+        self, network: Network, work: WorkLog, frame_shift: int, max_windows: int, draft: Network | None = None
+    ) -> None:
+        """Take the graphs, where work is counted, samples of a frame, and how many windows there may be at once.
+
+        Args:
+            draft: those of a smaller model that guesses how greedy texts go on.
+        """
+        self._network, self._work, self._draft = network, work, draft
         self._special = network.special
         self._frame_shift, self._max_windows = frame_shift, max_windows
         self._names = count()  # of windows
@@ -43,7 +68,7 @@ class Together(Driver):
         super()._forget()
         self._waiting: deque[RecordingUnderWay] = deque()  # for their windows to be encoded
         self._asked: deque[tuple[RecordingUnderWay, Ask]] = deque()
-        self._windows = Windows(self._max_windows)
+        self._windows, self._draft_windows = Windows(self._max_windows), Windows(self._max_windows)
         self._owners: dict[int, RecordingUnderWay] = {}  # of windows
         self._texts: dict[Group, Writing] = {}
         self._encoded_s = 0.0  # since work was counted
@@ -111,7 +136,9 @@ class Together(Driver):
     def _leave(self, recording: RecordingUnderWay) -> None:
         if recording.slot is None:
             return
-        self._windows.drop(recording.slot)
+        for windows in (self._windows, self._draft_windows):
+            if recording.slot in windows:
+                windows.drop(recording.slot)
         del self._owners[recording.slot]
         frames, now = len(recording.window), time.perf_counter()
         audio, padding = frames * self._frame_shift, self._special.missing(frames) * self._frame_shift
@@ -159,15 +186,25 @@ class Together(Driver):
         """Have the texts of some recordings written."""
         groups: dict[Group, list[RecordingUnderWay]] = {}
         for each in some:
-            groups.setdefault(group_of(each), []).append(each)
+            groups.setdefault(Group.of(each), []).append(each)
         for group, those in groups.items():
-            self._each(those, lambda chosen, group=group: self._join(group, chosen))  # type: ignore[misc]
+            self._each(those, partial(self._join, group))
 
     def _join(self, group: Group, some: Some) -> None:
+        if group.is_greedy and self._draft is not None:
+            for each in some:
+                if each.slot is not None and each.slot not in self._draft_windows:
+                    self._draft_windows.put([each.slot], self._draft.hear([each.window]))
         if group not in self._texts:
-            self._texts[group] = Writing(self._network.decoder_of(self._windows))
+            self._texts[group] = self._writing(group)
         jobs: list[Job] = [each.ask.job for each in some]
         self._take_written(self._texts[group].join(slots(some), jobs))
+
+    def _writing(self, group: Group) -> Writing:
+        decoder = self._network.decoder_of(self._windows)
+        if not group.is_greedy or self._draft is None:
+            return Writing(decoder)
+        return Writing(decoder, Draft(self._draft.decoder_of(self._draft_windows), self._special.text_context))
 
     def _step(self, group: Group) -> None:
         """Go on with the texts of a group by one token; where that fails, each begins again, alone."""
@@ -194,9 +231,3 @@ class Together(Driver):
 def slots(some: Some) -> list[int]:
     """The windows of recordings that have one."""
     return [each.slot for each in some if each.slot is not None]
-
-
-def group_of(recording: RecordingUnderWay) -> Group:
-    """With which texts that of a recording is written."""
-    job: Job = recording.ask.job
-    return job.temperature == 0 and job.beam > 1, job.width, slots([recording])[0] if recording.is_alone else -1

@@ -7,7 +7,7 @@ Sources: openai/whisper whisper/decoding.py, `GreedyDecoder` and `DecodingTask`;
 src/transformers/generation/utils.py, `_beam_search`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -33,15 +33,18 @@ class Decoder(Protocol):
             Logits (windows, places, vocab) of the tokens after them.
         """
 
-    def step(self, tokens: Sequence[int], sources: Sequence[int]) -> Array:
-        """Read one more token for each row; rows that none continues are gone.
+    def step(
+        self, tokens: Sequence[Sequence[int]], sources: Sequence[int], undone: Sequence[int] | None = None
+    ) -> Array:
+        """Read some more tokens for each row; rows that none continues are gone.
 
         Args:
             sources: which of the rows the rows of this call continue. Rows of one window stand together, as many for
                 each window that is left.
+            undone: how many of the last tokens of each of these do not count any more.
 
         Returns:
-            Logits (rows, vocab) of the tokens after it.
+            Logits (rows, most tokens of a row, vocab) after each token; of a row with fewer, the last ones say nothing.
         """
 
 
@@ -156,6 +159,11 @@ class Sampled:
         self.is_over = all(self._ended)
         return tokens, sources
 
+    @property
+    def tokens(self) -> list[int]:
+        """Those of the first text."""
+        return self._rows[0].tokens
+
     def written(self, no_speech_prob: float) -> Written:
         """The likeliest text."""
         return likeliest(
@@ -253,6 +261,11 @@ class Beam:
         return [token for _, token, _ in going], [source for _, _, source in going]
 
     @property
+    def tokens(self) -> list[int]:
+        """Those of the likeliest text."""
+        return self.going[0].tokens
+
+    @property
     def best(self) -> _Row:
         """The best text that has ended, its end included, or else the likeliest."""
         return self.ended[0][1] if self.ended else self.going[0]
@@ -264,14 +277,33 @@ class Beam:
         return Written(tokens=tuple(tokens), log_prob=row.log_prob, no_speech_prob=no_speech_prob)
 
 
+@dataclass
+class _Going:
+    """A text under way: its next tokens, what they continue, and how many tokens of that do not count."""
+
+    text: Sampled | Beam
+    quiet: float
+    tokens: list[int]
+    sources: list[int]
+    undone: int = 0
+
+
+class Guessing(Protocol):
+    """What guesses how greedy texts go on, see `guessing.Draft`."""
+
+    def join(self, windows: Sequence[int], jobs: Sequence[Job]) -> None: ...
+
+    def guess(self, texts: Mapping[int, tuple[Job, Sequence[int]]]) -> Mapping[int, Sequence[int]]: ...
+
+
 class Writing:
     """Texts under way that have equally many rows each. Windows join and leave between any two steps."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        """Take a decoder without rows."""
-        self._decoder = decoder
+    def __init__(self, decoder: Decoder, draft: Guessing | None = None) -> None:
+        """Take a decoder without rows, and for greedy texts perhaps what guesses ahead: they stay the same."""
+        self._decoder, self._draft = decoder, draft
         self._count = 0  # of the decoder's rows
-        self._next: dict[int, tuple[Sampled | Beam, float, list[int], list[int]]] = {}  # of windows, in their order
+        self._next: dict[int, _Going] = {}  # of windows, in their order
 
     def __len__(self) -> int:
         return len(self._next)
@@ -284,27 +316,36 @@ class Writing:
     def join(self, windows: Sequence[int], jobs: Sequence[Job]) -> list[tuple[int, Written]]:
         """Begin the texts of some windows, and return those that are over, as `step`."""
         places = [(job.sot, len(job.prompt) - 1) for job in jobs]
+        if self._draft is not None:
+            self._draft.join(windows, jobs)
         logits = self._decoder.begin(windows, [job.prompt for job in jobs], places)
         row, self._count = self._count, self._count + len(jobs)
         ended: list[tuple[int, Written]] = []
         for window, job, (first, last) in zip(windows, jobs, logits, strict=True):
             quiet = float(np.exp(log_softmax(first)[job.no_speech])) if job.no_speech is not None else 0.0
             text = Beam(job) if job.temperature == 0 and job.beam > 1 else Sampled(job)
-            ended += self._go_on(window, text, quiet, last[None], row)
+            ended += self._go_on(window, _Going(text, quiet, [], []), last[None, None], [], row)
             row += 1
         return ended
 
     def step(self) -> list[tuple[int, Written]]:
-        """Read a token for each text, and choose the next; returns the windows whose texts are over, and these."""
+        """Choose the next tokens of each text; returns the windows whose texts are over, and these."""
         going = [*self._next.items()]
-        tokens = [token for _, (_, _, chosen, _) in going for token in chosen]
-        logits = self._decoder.step(tokens, [source for _, (_, _, _, sources) in going for source in sources])
-        self._next, self._count = {}, len(tokens)
+        guesses: Mapping[int, Sequence[int]] = {}
+        if self._draft is not None:
+            guesses = self._draft.guess({window: (each.text.job, each.text.tokens) for window, each in going})
+        logits = self._decoder.step(
+            [[token, *guesses.get(window, ())] for window, each in going for token in each.tokens],
+            [source for _, each in going for source in each.sources],
+            [each.undone for _, each in going for _ in each.sources],
+        )
+        self._next, self._count = {}, len(logits)
         ended: list[tuple[int, Written]] = []
         first = 0
-        for window, (text, quiet, chosen, _) in going:
-            ended += self._go_on(window, text, quiet, logits[first : first + len(chosen)], first)
-            first += len(chosen)
+        for window, each in going:
+            rows = logits[first : first + len(each.tokens)]
+            ended += self._go_on(window, each, rows, guesses.get(window, ()), first)
+            first += len(each.tokens)
         return ended
 
     def leave(self, window: int) -> None:
@@ -312,11 +353,21 @@ class Writing:
         self._next.pop(window, None)
 
     def _go_on(
-        self, window: int, text: "Sampled | Beam", quiet: float, logits: Logits, first: int
+        self, window: int, going: _Going, logits: Array, guesses: Sequence[int], first: int
     ) -> list[tuple[int, Written]]:
-        """Choose what a text goes on with; `first`: its first row."""
-        tokens, sources = text.advance(logits)
-        if text.is_over:
-            return [(window, text.written(quiet))]
-        self._next[window] = text, quiet, tokens, [first + source for source in sources]
+        """Choose what a text goes on with, as far as each guess is what is chosen.
+
+        Args:
+            logits: (rows, places, vocab), after its last token and each guess.
+            first: its first row.
+        """
+        text = going.text
+        for place in range(len(guesses) + 1):
+            tokens, sources = text.advance(logits[:, place])
+            if text.is_over:
+                return [(window, text.written(going.quiet))]
+            if place < len(guesses) and guesses[place] != tokens[0]:
+                break
+        sources = [first + source for source in sources]
+        self._next[window] = _Going(text, going.quiet, tokens, sources, len(guesses) - place)
         return []
