@@ -11,19 +11,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import tritone
 from families.whisper_models import random_model, speech, write_folder
+from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
+from tritone.pipelines.streams import Step
 from tritone.pipelines.whisper.device import MOST_ROWS, MOST_WINDOWS, fitting, held_features, open_device
+from tritone.pipelines.whisper.draft import DraftModel, check_pair
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.hypothesis import Look
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.pipelines.whisper.settling import LiveWord
+from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.pipelines.whisper.together import Together
 from tritone.preparing import Preparing
 from tritone.repository import ModelOptions
@@ -200,6 +206,124 @@ def test_a_text_after_final_words_is_what_the_host_writes_after_them(
         assert all(first_s - 0.02 <= word.start_s <= word.end_s <= 1.0 for word in each.words)
 
 
+@pytest.fixture(scope="module")
+def drafts(host: WhisperPipeline, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    """Bundles with the tokens of `host`: one that often guesses right, and a smaller one that hardly does."""
+    folder = tmp_path_factory.mktemp("drafts")
+    alike, other = random_model(), random_model(seed=5, decoder_layers=1, encoder_layers=1, d_model=16)
+    with torch.no_grad():
+        for parameter in alike.model.decoder.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * parameter
+    found = {}
+    for name, model in (("alike", alike), ("other", other)):
+        checkpoint, output = write_folder(folder / f"{name}-model", model), folder / name
+        found[name] = export_whisper(checkpoint=checkpoint, output=output, precisions=("fp32",), check=False).bundle
+    return found
+
+
+class Counting:
+    """A decoder's graph that counts its calls, and the most tokens of a row in one that is no prompt."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph, self.calls, self.most = graph, 0, 0
+
+    def __call__(self, inputs: Any, outputs: Any) -> Any:
+        self.calls += 1
+        if next(value for name, value in inputs.items() if name.startswith("self_key")).shape[2]:
+            self.most = max(self.most, inputs["tokens"].shape[1])
+        return self._graph(inputs, outputs)
+
+
+@pytest.mark.parametrize("name", ["alike", "other"])
+def test_a_draft_changes_no_result_in_any_company(
+    host: WhisperPipeline, drafts: dict[str, Bundle], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(drafts[name]))
+    counts = {}
+    for each in (host, drafted):
+        assert isinstance(each._answers, Together)
+        counts[each] = Counting(each._answers._network.decoder)
+        monkeypatch.setattr(each._answers._network, "decoder", counts[each])
+    words = [
+        (2.7, replace(PLAIN, word_times=True)),
+        (1.3, replace(PLAIN, temperature=(0.0, 0.6), log_prob_threshold=0)),
+    ]
+    waveforms, options = heard([*JOBS, *SAMPLED, *words])
+    expected, together = host.transcribe(waveforms, options), drafted.transcribe(waveforms, options)
+    some = slice(0, 5)  # alone
+    alone = [
+        drafted.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms[some], options[some], strict=True)
+    ]
+    for ours, theirs in zip([*together, *alone], [*expected, *expected[some]], strict=True):
+        assert (tokens(ours), ours.text, ours.language) == (tokens(theirs), theirs.text, theirs.language)
+        assert ours.confidence == pytest.approx(theirs.confidence, rel=1e-4)
+        for one, other in zip(ours.segments, theirs.segments, strict=True):
+            assert (one.start_s, one.end_s, one.temperature) == (other.start_s, other.end_s, other.temperature)
+            assert one.avg_log_prob == pytest.approx(other.avg_log_prob, abs=1e-4)
+            assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
+        assert [each.text for each in ours.words] == [each.text for each in theirs.words]
+        starts = [[each.start_s for each in found.words] for found in (ours, theirs)]
+        assert starts[0] == pytest.approx(starts[1], abs=1e-6)
+    assert counts[drafted].most > 1 == counts[host].most
+
+
+def test_right_guesses_save_calls(host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is its own draft guesses all: a text of six tokens takes its prompt and two calls."""
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(host.bundle))
+    calls = []
+    for each in (host, drafted):
+        assert isinstance(each._answers, Together)
+        counting = Counting(each._answers._network.decoder)
+        monkeypatch.setattr(each._answers._network, "decoder", counting)
+        [found] = each.transcribe([speech(4.0)], [PLAIN])
+        calls.append(counting.calls)
+    assert sum(map(len, tokens(found))) >= 15
+    assert calls[1] <= 0.6 * calls[0]
+
+
+def test_live_streams_with_a_draft_say_the_same(host: WhisperPipeline, drafts: dict[str, Bundle]) -> None:
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(drafts["alike"]))
+    answers = []
+    for pipeline in (host, drafted):
+        streams = WhisperStreams(pipeline)
+        slots = [streams.open(replace(PLAIN, partial_s=0.5)) for _ in range(2)]
+        audio = [speech(1.6, seed) for seed in range(2)]
+        for start in range(0, 25600, 6400):
+            steps = [
+                Step(slot, each[start : start + 6400], start + 6400 >= 25600)
+                for slot, each in zip(slots, audio, strict=True)
+            ]
+            answers.append([(each.whole_text, each.settled) for each in streams.advance(steps)])
+    assert answers[:4] == answers[4:]
+    assert answers[3][0][0]
+
+
+def stand_in(manifest: Any, tokens: tuple[str, ...], **whisper: Any) -> Any:
+    """Stands for a bundle with this manifest, whose part on Whisper is changed, and these tokens."""
+    changed = manifest.model_copy(update={"whisper": manifest.whisper.model_copy(update=whisper)})
+    return SimpleNamespace(path="draft", manifest=changed, vocabulary=SimpleNamespace(tokens=tokens))
+
+
+def test_pairs_that_cannot_be_are_refused(host: WhisperPipeline, drafts: dict[str, Bundle]) -> None:
+    manifest, known = drafts["other"].manifest, drafts["other"].vocabulary.tokens
+    assert manifest.whisper is not None
+    english = stand_in(manifest, known, languages={})
+    for draft, told in (
+        (stand_in(manifest, ("zzz", *known[1:])), "its token 0 is 'zzz', not"),
+        (stand_in(manifest, known[:-1]), f"it has {len(known) - 1} tokens, not {len(known)}"),
+        (stand_in(manifest, known, sot=5, text_context=32), "they differ in sot, text_context"),
+        (english, "they differ in languages"),
+    ):
+        with pytest.raises(BundleError, match=told):
+            check_pair(host.bundle, draft)
+    with pytest.raises(BundleError, match="writes its texts on the device, where there is no draft"):
+        WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True, draft=DraftModel(drafts["alike"]))
+    with pytest.raises(InputError, match="draft_precision is of a draft, and there is none"):
+        tritone.load(host.bundle.path, draft_precision="int8")
+    with pytest.raises(InputError, match="draft"):
+        tritone.load("demo-speaker", draft=drafts["alike"].path)
+
+
 def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine | Together:
     """An engine with few slots, for a pipeline's courses."""
     if isinstance(pipeline._answers, Together):
@@ -343,16 +467,22 @@ def test_a_short_recording_waits_for_a_window_of_a_long_one_at_most(
     rounds, over, took = 0, threading.Semaphore(0), list[int]()
     play = few._round
 
+    def done(since: int) -> Callable[[Any], None]:
+        def told(_: Any) -> None:
+            took.append(rounds - since)
+            over.release()
+
+        return told
+
     def round_() -> None:
         nonlocal rounds
         rounds += 1
         if rounds == 30:  # in the middle of a window of the long one
-            begin = rounds
-            submit(few, host, 0.5, options, lambda _: (took.append(rounds - begin), over.release()))
+            submit(few, host, 0.5, options, done(rounds))
         play()
 
     monkeypatch.setattr(few, "_round", round_)
-    submit(few, host, 60.0, options, lambda _: (took.append(rounds), over.release()))
+    submit(few, host, 60.0, options, done(0))
     for _ in range(2):
         assert over.acquire(timeout=60)
     own = most + 3  # its window, the prompt, a token a round, its end

@@ -26,6 +26,7 @@ from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt, prepared, values, with_options
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
+from tritone.pipelines.whisper.draft import DraftModel, open_draft
 from tritone.pipelines.whisper.identify import identifying
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
@@ -68,6 +69,7 @@ class WhisperPipeline:
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         options: DecodingOptions | None = None,
         on_device: bool | None = None,
+        draft: DraftModel | None = None,
     ) -> None:
         """Open the graphs of a bundle.
 
@@ -77,9 +79,11 @@ class WhisperPipeline:
             options: how to transcribe where a call asks for nothing else.
             on_device: whether texts are written by the engine (`engine.py`), which takes programs of torch; None: on a
                 GPU, where it can be, unless the environment variable `VARIABLE` says otherwise, 1 or 0.
+            draft: a smaller model that guesses greedy texts ahead, on the host; all results stay the same.
 
         Raises:
-            BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest.
+            BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest,
+                or no such draft.
             InputError: the model does not have what the options ask for.
             OperatorError: the device is not available, or the model should be compiled.
         """
@@ -90,7 +94,7 @@ class WhisperPipeline:
         self.max_audio_s = max_audio_s
         self.work = WorkLog(self.sample_rate)
         self.special, self.frame_shift = self._opened(placement)
-        self._answers = self._answering(placement, on_device)
+        self._answers = self._answering(placement, on_device, draft)
         self._preparing_long = ThreadPoolExecutor(1, "whisper-features")
         self.options = self.check_options(options or DecodingOptions())
 
@@ -105,12 +109,17 @@ class WhisperPipeline:
         self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
         return special, frame_shift
 
-    def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
+    def _answering(self, placement: Placement, on_device: bool | None, draft: DraftModel | None) -> "Together | Engine":
         """Who answers what recordings ask."""
         device = placement.device.partition(":")[0]
         usual = os.environ.get(VARIABLE, "0" if device == "cpu" else "1") == "1"
         if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
+            if reason is None and draft is not None:
+                raise BundleError(
+                    f"{self.bundle.path} writes its texts on the device, where there is no draft. Leave it out, or set "
+                    f"{VARIABLE}=0 to have them written by the host."
+                )
             if reason is None:
                 from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time
                 from tritone.pipelines.whisper.engine import Engine
@@ -123,7 +132,8 @@ class WhisperPipeline:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
         network = Network(self.bundle, placement, self.special)
-        return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
+        ahead = None if draft is None else open_draft(draft, self.bundle, placement)
+        return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device], ahead)
 
     def _hold_features(self) -> None:
         """Leave features on the device, where its own graph makes them."""
