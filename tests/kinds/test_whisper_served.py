@@ -42,8 +42,15 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> WhisperPipeline:
 
 @pytest.fixture(scope="module")
 def host_server(pipeline: WhisperPipeline, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server whose model guesses its own texts ahead, which changes none."""
     repository = tmp_path_factory.mktemp("served") / "repository"
-    options = ModelOptions(max_batch_size=8, queue_delay_ms=50, max_audio_s=90, decoding='{"language": "zh"}')
+    options = ModelOptions(
+        max_batch_size=8,
+        queue_delay_ms=50,
+        max_audio_s=90,
+        decoding='{"language": "zh"}',
+        draft=str(pipeline.bundle.path),
+    )
     build_repository([pipeline.bundle.path], repository, options=options)
     with TritonServer(repository, quiet_options()) as server:
         yield server

@@ -32,8 +32,8 @@ from tritone.pipelines.whisper.settling import LiveWord
 from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.pipelines.whisper.together import Together
 from tritone.preparing import Preparing
-from tritone.repository import ModelOptions
-from tritone.repository.config import model_config
+from tritone.repository import BuiltModel, ModelOptions, build_repository
+from tritone.repository.config import from_text, model_config, parameter
 from tritone.search.device.attending import Caches
 from tritone.transcript import Transcript
 
@@ -320,8 +320,29 @@ def test_pairs_that_cannot_be_are_refused(host: WhisperPipeline, drafts: dict[st
         WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True, draft=DraftModel(drafts["alike"]))
     with pytest.raises(InputError, match="draft_precision is of a draft, and there is none"):
         tritone.load(host.bundle.path, draft_precision="int8")
-    with pytest.raises(InputError, match="draft"):
+    with pytest.raises(InputError, match="of kind embedding, which has no draft"):
         tritone.load("demo-speaker", draft=drafts["alike"].path)
+
+
+def test_a_repository_has_a_draft_of_its_own(host: WhisperPipeline, drafts: dict[str, Bundle], tmp_path: Path) -> None:
+    draft, folder = drafts["other"].path, host.bundle.path
+
+    def build(model: str | Path, **options: Any) -> list[BuiltModel]:
+        return build_repository([model], tmp_path / "repository", options=ModelOptions(**options))
+
+    for built in build(folder, draft=str(draft), draft_precision="fp32"):
+        written = Bundle.open(built.path / "1" / "draft")
+        assert written.manifest == drafts["other"].manifest
+        settings = from_text((built.path / "config.pbtxt").read_text(encoding="utf-8"))
+        assert [parameter(settings, name) for name in ("draft", "draft_precision")] == ["draft", "fp32"]
+    for model, options, told in (
+        (folder, {"draft_precision": "int8"}, "--draft-precision is of a draft, and there is none"),
+        (folder, {"draft": str(draft), "draft_precision": "int8"}, "int8"),
+        (folder, {"draft": str(draft), "device": "gpu"}, "a draft guesses on the CPU, but the device is gpu"),
+        ("demo-speaker", {"draft": str(draft)}, "is no Whisper model"),
+    ):
+        with pytest.raises(BundleError, match=told):
+            build(model, **options)
 
 
 def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine | Together:
