@@ -114,7 +114,7 @@ def _process_bytes(mode: str, config: Any, settings: Settings, bundle: Bundle, m
     return min(settings.memory_of(threads, machine_bytes()) * MB, reach)
 
 
-def _draft_bytes(settings: Settings, bundle: Bundle) -> int:
+def _draft_bytes(settings: Settings, bundle: Bundle) -> float:
     """What a process takes of the draft that is beside its bundle, where that was measured."""
     if not settings.draft:
         return 0
