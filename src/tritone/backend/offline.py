@@ -48,6 +48,7 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
                 placement=instance.placement,
                 max_audio_s=instance.settings.max_audio_s,
                 defaults=instance.defaults(self._kind),
+                **instance.beside,
             )
         self._ahead = ready(self._pipeline, instance)
         if most := getattr(self._pipeline, "most_under_way", 0):

@@ -84,6 +84,7 @@ def memory_needs(path: str | Path) -> dict[str, int]:
             continue
         processes = sum(group.count for group in config.instance_group)
         each = _process_bytes(mode, config, settings, bundle, memory, settings.threads_of(processes))
+        each += _draft_bytes(settings, bundle)
         queued_s = settings.max_queued_s if mode != "streaming" else 0.0
         found[name] = int(processes * each + queued_s * settings.sample_rate * BYTES_PER_SAMPLE * COPIES)
     return found
@@ -111,6 +112,14 @@ def _process_bytes(mode: str, config: Any, settings: Settings, bundle: Bundle, m
     # More than all threads can do at once a small model never takes, whatever its budget.
     reach = needed_bytes(memory, settings.max_audio_s, min(threads, usable_cpus()))
     return min(settings.memory_of(threads, machine_bytes()) * MB, reach)
+
+
+def _draft_bytes(settings: Settings, bundle: Bundle) -> int:
+    """What a process takes of the draft that is beside its bundle, where that was measured."""
+    if not settings.draft:
+        return 0
+    memory = memory_of(Bundle.open(bundle.path.parent / settings.draft), precision=settings.draft_precision)
+    return 0 if memory is None else memory.process
 
 
 def check_sum(needs: Mapping[str, int]) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOADING = {"device": "str", "threads": "int", "runtime": "str", "precision": "str", "compile": "str"}
 LOADING |= {"max_audio_s": "float", "lm": "str", "lm_unit": "str", "chunk_size": "int", "left_chunks": "int"}
-LOADING |= {"vad": "str", "trust": "bool"}
+LOADING |= {"vad": "str", "draft": "str", "draft_precision": "str", "trust": "bool"}
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float", "vad": "str"} | REQUEST
