@@ -23,6 +23,7 @@ from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
 from tritone.families.piper.config import read_config
 from tritone.families.piper.noise import fix_noise
+from tritone.pipelines.memory import record
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import phoneme_ids
 
@@ -77,6 +78,8 @@ def export_piper(
                 provenance=provenance("piper", {voice.name: voice, beside.name: beside}, {}, ONNX_PACKAGES),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     parameters = sum(int(np.prod(each.dims)) for each in weights_of(model))
     return ExportReport(bundle, parameters, bundle_bytes(bundle), {GRAPH: difference})
 
