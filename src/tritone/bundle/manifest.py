@@ -46,7 +46,16 @@ Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
 Role = Literal[
-    "encoder", "streaming_encoder", "decoder", "hotword_decoder", "predictor", "joiner", "features", "acoustic", "model"
+    "encoder",
+    "streaming_encoder",
+    "decoder",
+    "hotword_encoder",
+    "hotword_decoder",
+    "predictor",
+    "joiner",
+    "features",
+    "acoustic",
+    "model",
 ]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
 READERS: Mapping[str, Runtime] = {"openvino": "onnxruntime"}
@@ -175,13 +184,16 @@ class Vocabulary(_Part):
 
 
 class Hotwords(_Part):
-    """Phrases that the network itself is told (SeACo): `no_bias` is the id that it writes where there is none of them.
+    """Phrases that the network itself is told.
 
-    `words`: a file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`.
+    `no_bias`: the id that it writes where there is none of them (SeACo); None if all of its tokens stand. `words`: a
+    file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`. `max_phrases`:
+    that it can be told at once; None for as many as requests may have.
     """
 
-    no_bias: NonNegative
+    no_bias: NonNegative | None
     words: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    max_phrases: Positive | None = None
 
 
 class State(_Part):
