@@ -502,7 +502,7 @@ class Whisper(Attending):
         return (*found, *self.suppress, *self.suppress_first)
 
 
-Slot = Literal["language", "target_language", "punctuation", "word_times"]
+Slot = Literal["language", "target_language", "task", "punctuation", "word_times"]
 Switch = tuple[NonNegative, NonNegative]
 
 
@@ -513,9 +513,10 @@ class EncoderDecoder(Attending):
     `families.layers.text_decoder`; `silent`: ids that are no text.
 
     `prompt`: the tokens before a text, and what stands in their places: a token of `languages`, for the audio's and for
-    the text's; or the first of two tokens for no, the second for yes. `language`: the one that is taken where nobody
-    names one, empty if the model has no choice. `times`: the first and the last id of the tokens that are times, before
-    and after each word, `time_precision` seconds apart. `tokens_per_second`: the most of a text; None: no limit.
+    the text's; or the first of two tokens for no, the second for yes, of `task` to whether these differ. `language`:
+    the one that is taken where nobody names one, empty if the model has no choice. `times`: the first and the last id
+    of the tokens that are times, before and after each word, `time_precision` seconds apart. `tokens_per_second`: the
+    most of a text; None: no limit.
     """
 
     max_samples: Positive
@@ -525,6 +526,7 @@ class EncoderDecoder(Attending):
     silent: tuple[NonNegative, ...] = ()
     languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
     language: str = ""
+    task: Switch | None = None
     punctuation: Switch | None = None
     word_times: Switch | None = None
     times: Switch | None = None
@@ -540,7 +542,7 @@ class EncoderDecoder(Attending):
     @model_validator(mode="after")
     def _has_what_its_prompt_needs(self) -> "EncoderDecoder":
         needed = {"language": self.languages, "target_language": self.languages}
-        needed |= {name: getattr(self, name) for name in ("punctuation", "word_times")}
+        needed |= {name: getattr(self, name) for name in ("task", "punctuation", "word_times")}
         if lacking := [each for each in self.prompt if isinstance(each, str) and not needed[each]]:
             raise ValueError(f"the prompt has a place for {lacking[0]}, of which there are no tokens")
         if (self.language in self.languages) != bool(self.languages):
@@ -572,7 +574,8 @@ class EncoderDecoder(Attending):
     @property
     def special_ids(self) -> tuple[int, ...]:
         """All ids that the vocabulary must have."""
-        switches = (self.punctuation or ()) + (self.word_times or ()) + (self.times or ())
+        given = (self.task, self.punctuation, self.word_times, self.times)
+        switches = (id for each in given for id in each or ())
         prompt = (each for each in self.prompt if isinstance(each, int))
         return (self.eot, *prompt, *self.languages.values(), *switches, *self.silent, *self.suppress)
 

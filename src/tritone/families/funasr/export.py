@@ -14,7 +14,7 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Hotwords, Precision, Role, State, Streaming, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
-from tritone.families.export.exportable import Graphs
+from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import Choice, ExportReport
@@ -192,7 +192,7 @@ class ParaformerModel(FunasrModel):
         encoder = EncoderGraph(network, self.front_end).eval()
         width, has_hotwords = self.settings.encoder.output_size, self.hotwords is not None
         decoder = DecoderGraph(network.decoder, width, has_hotwords=has_hotwords).eval()
-        graphs: Graphs = {"encoder": encoder, "decoder": decoder}
+        graphs: dict[Role, ExportableGraph] = {"encoder": encoder, "decoder": decoder}
         if self.hotwords is not None:
             phrases, told = self.hotwords
             graphs |= {
