@@ -64,6 +64,7 @@ def test_of_wenet_in_float16_with_stages(causal_files: Path, tmp_path: Path) -> 
     assert set(plans_of(Bundle.open(path), tmp_path, roles=roles)) == names(*roles, infix=".fp16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_chunks", [-1, 0])
 def test_of_flexible_streams_that_see_all_of_the_past_or_none(left_chunks: int, tmp_path: Path) -> None:
     def small(config: dict[str, Any]) -> None:
@@ -179,6 +180,7 @@ def ctc_folder(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [transducer_folder, stream_folder, ctc_folder])
 def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> None:
     bundle = export_sherpa_onnx(folder=folder(tmp_path / "m"), output=tmp_path / "b").bundle
