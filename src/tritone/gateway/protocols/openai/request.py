@@ -145,7 +145,8 @@ class TranscriptionRequest:
                 search["word_times"] = "auto"  # captions end where words do
         if translate:
             if not info.translates:
-                raise FieldError("model", f"'{info.name}' does not translate; Whisper models of several languages and Canary do")
+                why = f"'{info.name}' does not translate; Whisper models of several languages and Canary do"
+                raise FieldError("model", why)
             search["task"] = "translate"
         if info.has_prompt:
             prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
