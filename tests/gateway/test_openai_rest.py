@@ -306,6 +306,13 @@ def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> 
     assert [(each.text, each.type) for each in found.segments] == [(TEXT, "transcript.text.segment")]
     assert found.segments[0].speaker
     assert found.task == "transcribe"
+    with pytest.raises(openai.NotFoundError, match="nobody"):
+        client.audio.transcriptions.create(
+            file=recording(),
+            model="toy",
+            response_format="diarized_json",
+            extra_body={"speakers": {"model": "nobody"}},
+        )
 
 
 def test_each_channel_is_a_speaker_where_that_is_asked_for(client: openai.OpenAI) -> None:

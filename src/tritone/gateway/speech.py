@@ -118,15 +118,16 @@ class Speech:
 
     async def speaker_model(self, wanted: SpeakerOptions, *, live: bool) -> ModelInfo:
         """The served model that distinguishes speakers, of recordings or of live streams: the one that is wanted, else
-        one that tells them apart itself, else one for embeddings.
+        the gateway's own, else one that tells them apart itself, else one for embeddings.
 
         Only the latter can be told how many there are. Raises as `model`.
         """
         own: Kind = "diarization-streaming" if live else "diarization"
+        name = wanted.model or self._options.speaker_model
         if not wanted.num_speakers:
             with suppress(InputError):
-                return await self._client.model(wanted.model or None, kind=own)
-        return await self.model(wanted.model, "embedding")
+                return await self._client.model(name or None, kind=own)
+        return await self.model(name, "embedding")
 
     @property
     def turns(self) -> TurnOptions | None:
