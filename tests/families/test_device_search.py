@@ -48,6 +48,10 @@ STATEFUL = [
     SearchOptions(),
     SearchOptions(blank_penalty=2.0, max_symbols=1),
     SearchOptions(blank_penalty=-1.0, max_symbols=5),
+    SearchOptions(mode="modified-beam", nbest=3),
+    SearchOptions(mode="modified-beam", beam=6, blank_penalty=1.0, temperature=2.0, nbest=3),
+    SearchOptions(mode="modified-beam", hotwords=HOTWORDS),
+    SearchOptions(mode="modified-beam", beam=20, hotwords=HOTWORDS),  # wider than a device's
 ]
 DEVICE = Placement(device="cuda" if torch.cuda.is_available() else "cpu", threads=1)
 
@@ -115,7 +119,7 @@ EXPORTS = pytest.mark.slow  # what the other tests have no use for is exported f
     ("model", "ways", "output"),
     [
         pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS),
-        ("transducer", TRANSDUCER, HELD_OUT),
+        pytest.param("transducer", TRANSDUCER, HELD_OUT, marks=EXPORTS),
         ("stateful", STATEFUL, HELD_OUT),
     ],
 )
@@ -211,7 +215,7 @@ def test_predictors_with_a_state_are_compiled_and_find_the_same(
     stateful: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
-    waveforms, options = jobs([SearchOptions()])
+    waveforms, options = jobs([SearchOptions(), SearchOptions(mode="modified-beam")])
     expected = open_offline(stateful, placement=Placement(threads=1)).recognize(waveforms, options)
     pipeline = open_offline(stateful, placement=DEVICE)
     before = pipeline.recognize(waveforms, options)
@@ -221,19 +225,23 @@ def test_predictors_with_a_state_are_compiled_and_find_the_same(
             alike(one, other)
 
 
-def test_steps_of_predictors_with_a_state_are_compiled_for_all_rows_and_frames_at_once(
-    stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "each"), [(SearchOptions(), (1, 8)), (SearchOptions(mode="modified-beam"), (4, 4))]
+)
+def test_steps_of_predictors_with_a_state_are_compiled_for_all_rows_and_frames_or_hypotheses_at_once(
+    options: SearchOptions, each: tuple[int, int], stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
         TorchGraph, "compile_shapes", lambda graph, shapes, outputs, *, done: asked.append((*shapes, tuple(outputs)))
     )
-    pipeline = open_offline(stateful, placement=DEVICE)
-    waveforms, options = jobs([SearchOptions()])
-    before = [each.text for each in pipeline.recognize(waveforms, options)]
+    pipeline = open_offline(stateful, placement=DEVICE, search=SearchSettings(options=options))
+    waveforms, asks = jobs([options])
+    before = [each.text for each in pipeline.recognize(waveforms, asks)]
     pipeline.searching.compile([Bucket(1, 16000), Bucket(5, 9000)], lambda samples: {}, lambda call: None)
     (predictor, stepped), (joiner, joined) = asked
-    assert {name: shape[0] for name, shape in predictor.items()} == {"context": 8, "hidden": 8, "cell": 8}
-    assert {name: shape[0] for name, shape in joiner.items()} == {"encoder_out": 64, "predictor_out": 64}
+    rows, joins = (8 * count for count in each)
+    assert {name: shape[0] for name, shape in predictor.items()} == dict.fromkeys(("context", "hidden", "cell"), rows)
+    assert {name: shape[0] for name, shape in joiner.items()} == {"encoder_out": joins, "predictor_out": joins}
     assert (stepped, joined) == (("predictor_out", "next_hidden", "next_cell"), ("logits",))
-    assert [each.text for each in pipeline.recognize(waveforms, options)] == before
+    assert [each.text for each in pipeline.recognize(waveforms, asks)] == before

@@ -167,6 +167,26 @@ def test_bodies_that_are_no_request(speaking: GatewayServer, body: bytes) -> Non
     assert raw(speaking, body)[0] == 400
 
 
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ('"voice": "\\ud800"', 400),
+        ('"model": "\\ud800"', 400),
+        ('"\\ud800": 1', 400),
+        ('"response_format": "\\ud800"', 400),
+        ('"response_format": ["mp3"]', 400),
+        ('"speed": NaN', 400),
+        ('"speed": 1e999', 400),
+        ('"input": "a\\ud800b"', 400),
+        ('"input": "\\u0000a"', 200),
+    ],
+)
+def test_values_that_are_no_text_or_number(speaking: GatewayServer, change: str, status: int) -> None:
+    body = '{"input": "ab", "model": "ann", "voice": "ann", ' + change + "}"  # the last of two values counts
+    found, answer = raw(speaking, body.encode())
+    assert (found, set(answer)) == (status, set() if status == 200 else {"error"})
+
+
 def test_a_body_without_end_is_refused(speaking: GatewayServer) -> None:
     status, answer = raw(speaking, b'{"input": "' + b"x" * 1_000_000)
     assert (status, answer["error"]["code"]) == (413, "too_large")
@@ -292,6 +312,8 @@ def test_rivas_client_lists_voices(riva_client: riva.client.SpeechSynthesisServi
         ({"encoding": riva.client.AudioEncoding.MULAW}, "INVALID_ARGUMENT", "LINEAR_PCM, FLAC or OGGOPUS"),
         ({"custom_dictionary": {"a": "b"}}, "INVALID_ARGUMENT", "custom_dictionary"),
         ({"custom_configuration": {"speed": "fast"}}, "INVALID_ARGUMENT", "speed must be a number"),
+        ({"custom_configuration": {"speed": "nan"}}, "INVALID_ARGUMENT", "a finite number, got nan"),
+        ({"custom_configuration": {"speed": "1e999"}}, "INVALID_ARGUMENT", "a finite number, got inf"),
         ({"custom_configuration": {"pitch": "2"}}, "INVALID_ARGUMENT", "knows speed alone, got pitch"),
         ({"enable_word_time_offsets": True}, "INVALID_ARGUMENT", "enable_word_time_offsets"),
         ({"text": "x" * 300_000}, "OUT_OF_RANGE", "262144 bytes"),

@@ -19,6 +19,7 @@ from wyoming.event import Event, Eventable
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 
+from effort import examples
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
@@ -116,7 +117,7 @@ def test_an_error_says_what_is_wrong_and_ends(port: int, events: list[Eventable]
     assert part in Error.from_event(last).text
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.binary(max_size=200),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy
+from effort import examples
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import Step, Transcript, open_offline, open_streaming
@@ -97,7 +98,7 @@ class TestOffline:
         reverse=st.sampled_from([None, 0.0, 0.5, 1.0]),
         ctc=st.sampled_from([None, 0.0, 2.0]),
     )
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     def test_rescoring_ranks_the_beam_by_the_weighted_scores(
         self, bundle: Bundle, text: str, reverse: float | None, ctc: float | None
     ) -> None:

@@ -150,6 +150,7 @@ def test_on_a_gpu_it_writes_what_it_writes_on_a_cpu(engine: WhisperPipeline) -> 
     assert sum(same) >= len(same) - 1, "one may have two tokens that are as good as equally likely"
 
 
+@pytest.mark.slow
 def test_a_recording_gives_the_same_alone_and_in_company(either: WhisperPipeline) -> None:
     waveforms, options = heard([*JOBS, *SAMPLED])
     together = either.transcribe(waveforms, options)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.pipelines.whisper.network import CachedDecoder, Windows
 
 
@@ -38,7 +39,7 @@ def put(windows: Windows, names: list[int]) -> None:
     windows.put(names, {"cross": np.array([[name + 1.0] * length for name in names], np.float32)})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), copies=st.integers(1, 3), most=st.integers(1, 6))
 def test_rows_go_on_with_their_own_window_and_text(data: st.DataObject, copies: int, most: int) -> None:
     special: Any = Special()

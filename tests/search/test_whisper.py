@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.search.whisper.alignment import token_starts, warp
 from tritone.search.whisper.decoding import Job, Writing, Written, _likeliest
 from tritone.search.whisper.guessing import Draft
@@ -221,7 +222,7 @@ def test_tokens_begin_where_their_attention_does() -> None:
     assert token_starts(scores, 2).tolist() == begins
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), texts=st.integers(1, 5), vocab=st.integers(1, 700), most=st.integers(1, 10))
 def test_the_likeliest_tokens_are_those_of_a_full_sort(data: st.DataObject, texts: int, vocab: int, most: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))

@@ -23,7 +23,17 @@ from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
 from tritone.pipelines.wire import EMBEDDINGS, PCM, SPOKEN, WAV, WAV_LENS, Tensor
-from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
+from tritone.repository.instances import (
+    AUTO,
+    STEP_BYTES,
+    STEP_COPIES,
+    STREAM_BYTES,
+    STREAMS_ON_GPU,
+    USUAL,
+    Device,
+    Instances,
+    read_count,
+)
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -167,10 +177,13 @@ class ModelOptions(ModelParameters):
         if self.device == "cpu" or not self.left_open or streaming is None:
             return self
         suited = {name: value for name, value in asdict(STREAMS_ON_GPU).items() if name in self.left_open}
+        chunk, left = streaming.chosen(self.chunk_size, self.left_chunks)
+        each = max(1, streaming.state_bytes(chunk * max(0, left)))
         if "max_streams" in suited:
-            chunk, left = streaming.chosen(self.chunk_size, self.left_chunks)
-            each = max(1, streaming.state_bytes(chunk * max(0, left)))
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
+        if "instances" in suited:
+            rows = suited.get("max_batch_size", self.max_batch_size)
+            suited["instances"] = max(1, min(suited["instances"], STEP_BYTES // (STEP_COPIES * rows * each)))
         return replace(self, **suited, left_open=())
 
     def for_texts(self, bundle: Bundle) -> "ModelOptions":

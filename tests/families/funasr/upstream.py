@@ -221,6 +221,12 @@ PHRASES = (
 )
 
 
+MANY = [*PHRASES[2], *PHRASES[1], *(f"{one}{other}" for one in TOKENS[24:31] for other in TOKENS[37:39])]  # 70
+DEEP_HOTWORDS = DECODER | {"num_blocks": 6, "att_layer_num": 6, "use_output_layer": False, "wo_input_layer": True}
+CONTEXTUAL: dict[str, Any] = {"inner_dim": 32}
+TOLD_SEEDS = {"seaco": 1, "contextual": 10}  # with which there are many tokens, and phrases change them
+
+
 def split_words() -> str:
     """The text of seg_dict."""
     return "".join(f"{word}\t{pieces}\n" for word, pieces in SPLIT_WORDS.items())
@@ -229,14 +235,16 @@ def split_words() -> str:
 SCALES = {
     **{"decoder.embed.0.weight": 6.0, "hotword_output_layer.bias": 0.3, "seaco_decoder.after_norm.bias": 0.3},
     **{f"bias_encoder.weight_{side}_l{layer}": 2.0 for side in ("ih", "hh") for layer in (0, 1)},
-    **{f"seaco_decoder.decoders.{layer}.src_attn.linear_out.weight": 4.0 for layer in (0, 1)},
+    **{f"seaco_decoder.decoders.{layer}.src_attn.linear_out.weight": 4.0 for layer in range(6)},
+    **{"bias_embed.weight": 6.0, "decoder.bias_decoder.src_attn.linear_out.weight": 4.0},
 }
 
 
 def told_apart(state: Mapping[str, Any]) -> dict[str, Any]:
     """Weights with which phrases matter, and some tokens are theirs and some are not."""
     changed = {name: value * SCALES.get(name, 1.0) for name, value in state.items()}
-    changed["hotword_output_layer.bias"][NO_BIAS] += 6.0
+    if "hotword_output_layer.bias" in changed:
+        changed["hotword_output_layer.bias"][NO_BIAS] += 6.0
     return changed
 
 
@@ -281,6 +289,55 @@ def hotwords() -> dict[str, Array]:
                 if int(tokens):
                     log_probs = model._seaco_decode_with_ASF(encoded, lengths, vectors, tokens, hw_list=listed)
                     found[f"hotwords_{number}_{index}"] = log_probs[0].numpy()
+    return found
+
+
+def told() -> dict[str, Array]:
+    """The best token of each place, and its log-probability, of each signal and list of phrases.
+
+    Of a SeACo-Paraformer that chooses among `MANY`, and of a ContextualParaformer with none, few and many.
+    """
+    import torch
+
+    for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor", "contextual_paraformer.decoder"):
+        import_module(f"funasr.models.{module}")
+    tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer(token_list=TOKENS, unk_symbol="<unk>")
+    plain = {"encoder": "SANMEncoder", "encoder_conf": PLAIN_ENCODER, "decoder_conf": DECODER, "ctc_weight": 0.0}
+    plain |= {"predictor_conf": PREDICTOR, "input_size": 560, "vocab_size": VOCAB}
+    seaco = import_module("funasr.models.seaco_paraformer.model").SeacoParaformer(
+        decoder="ParaformerSANMDecoder", predictor="CifPredictorV2", seaco_decoder="ParaformerSANMDecoder",
+        seaco_decoder_conf=DEEP_HOTWORDS, **plain, **HOTWORDS,
+    )  # fmt: skip
+    contextual = import_module("funasr.models.contextual_paraformer.model").ContextualParaformer(
+        decoder="ContextualParaformerDecoder", predictor="CifPredictorV2", **plain, **CONTEXTUAL
+    )
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        (Path(folder) / "seg_dict").write_text(split_words(), encoding="utf-8")
+        front_end = SimpleNamespace(cmvn_file=str(Path(folder) / "am.mvn"))
+        file = Path(folder) / "phrases.txt"
+        lists_of = {"seaco": [MANY], "contextual": [None, *PHRASES, MANY]}
+        for name, model in (("seaco", seaco), ("contextual", contextual)):
+            filled(model, TOLD_SEEDS[name])
+            model.load_state_dict(told_apart(model.state_dict()))
+            for number, phrases in enumerate(lists_of[name]):
+                listed = None
+                if phrases is not None:
+                    file.write_text("\n".join(phrases), encoding="utf-8")
+                    listed = model.generate_hotwords_list(str(file), tokenizer=tokenizer, frontend=front_end)
+                for index, rows in enumerate(features()):
+                    encoded, lengths = model.encode(rows, torch.tensor([rows.shape[1]]))
+                    vectors, count = model.calc_predictor(encoded, lengths)[:2]
+                    tokens = count.round().long()
+                    if not int(tokens):
+                        continue
+                    given = (encoded, lengths, vectors, tokens)
+                    if name == "seaco":
+                        log_probs = model._seaco_decode_with_ASF(*given, hw_list=listed)
+                    else:
+                        log_probs = model.cal_decoder_with_predictor(*given, hw_list=listed)[0]
+                    best = log_probs[0].max(dim=1)
+                    found[f"{name}_{number}_{index}"] = np.stack([best.indices.numpy(), best.values.numpy()])
     return found
 
 
@@ -454,4 +511,4 @@ def punctuation() -> dict[str, Array]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **streams(), **punctuation())  # type: ignore[arg-type]
+    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **told(), **streams(), **punctuation())  # type: ignore[arg-type]

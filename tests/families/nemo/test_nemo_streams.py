@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tritone
+from effort import examples
 from families.conftest import babble
 from families.hf_models import write_json
 from families.nemo_models import LABELS, make_model, small_config, write_archive
@@ -133,7 +134,7 @@ def whole(model: NemoModel, waveform: np.ndarray, chunk: int, head: Any, languag
     return result
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     lengths=st.lists(st.integers(320, 30000), min_size=1, max_size=3),
     chunk=st.sampled_from((1, 2, 3)),

@@ -49,6 +49,7 @@ class CanaryModel(AttendedModel):
             silent=found.silent,
             languages=dict(found.languages),
             language=ENGLISH if ENGLISH in found.languages else next(iter(found.languages)),
+            task=found.task,
             punctuation=found.punctuation,
             word_times=found.word_times,
             times=found.times,

@@ -2,8 +2,8 @@
 
     VOICE.onnx, VOICE.onnx.json  ->  manifest.json, model.onnx
 
-The network stays as it is; its tensors get the names of ours, and its samples one axis. Both graphs are run before the
-bundle is written, without noise, and compared.
+The network stays as it is; its tensors get the names of ours, its samples one axis, and its noise is the same at every
+call. Both graphs are run before the bundle is written, without noise, and compared.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,8 @@ from tritone.families.onnx.forms import weights_of
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
 from tritone.families.piper.config import read_config
+from tritone.families.piper.noise import fix_noise
+from tritone.pipelines.memory import record
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import phoneme_ids
 
@@ -76,6 +78,8 @@ def export_piper(
                 provenance=provenance("piper", {voice.name: voice, beside.name: beside}, {}, ONNX_PACKAGES),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     parameters = sum(int(np.prod(each.dims)) for each in weights_of(model))
     return ExportReport(bundle, parameters, bundle_bytes(bundle), {GRAPH: difference})
 
@@ -100,12 +104,13 @@ def _check(source: Source, synthesis: Synthesis) -> None:
 
 
 def _ours(source: Source) -> Any:
-    """The graph with our names, and samples (batch, samples)."""
+    """The graph with our names, noise that is always the same, and samples (batch, samples)."""
     names = {each.name: NAMES[each.name] for each in source.inputs if NAMES[each.name] != each.name}
     model = renamed(OnnxSource(source.path, source.model, ()), names)
     graph = model.graph
     if OUTPUT in {name for node in graph.node for name in node.output}:
         raise ExportError(f"{source.path} has a tensor {OUTPUT} already; it is no voice of Piper")
+    fix_noise(model)
     graph.node.append(helper.make_node("Flatten", [graph.output[0].name], [OUTPUT], axis=1))
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", "samples"]))
@@ -115,7 +120,7 @@ def _ours(source: Source) -> Any:
 def _difference(source: Source, synthesis: Synthesis, path: Path) -> float:
     """The largest difference of our graph's samples from the original's."""
     ids = phoneme_ids(TRIAL, synthesis)
-    scales = np.array([0, synthesis.length, 0], np.float32)  # without noise, which differs from call to call
+    scales = np.array([0, synthesis.length, 0], np.float32)  # without noise, of which Piper draws other at every call
     inputs = {"input": np.array([ids]), "input_lengths": np.array([len(ids)]), "scales": scales}
     if synthesis.speakers:
         inputs["sid"] = np.array([max(synthesis.speakers.values())])

@@ -50,9 +50,9 @@ def sentences(text: str, most: int = MAX_SENTENCE) -> Iterator[str]:
         begin = 0
         for found in ENDS.finditer(plain):
             if _ends(plain, begin, found):
-                yield from _pieces(plain[begin : found.end()], most)
+                yield from pieces(plain[begin : found.end()], most)
                 begin = found.end()
-        yield from _pieces(plain[begin:], most)
+        yield from pieces(plain[begin:], most)
 
 
 def clauses(sentence: str) -> Iterator[tuple[str, str]]:
@@ -69,7 +69,7 @@ def clauses(sentence: str) -> Iterator[tuple[str, str]]:
 
 
 def _spoken(clause: str, mark: str) -> Iterator[tuple[str, str]]:
-    parts = list(_pieces(clause, MAX_CLAUSE))
+    parts = list(pieces(clause, MAX_CLAUSE))
     for index, part in enumerate(parts, 1):
         yield part, mark if index == len(parts) else ""
 
@@ -86,7 +86,7 @@ def _ends(text: str, begin: int, found: "re.Match[str]") -> bool:
     return not (word in ABBREVIATIONS or re.fullmatch(r"([^\W\d_]\.)*[^\W\d_]|\d{1,2}", word)) or not rest
 
 
-def _pieces(text: str, most: int) -> Iterator[str]:
+def pieces(text: str, most: int) -> Iterator[str]:
     """Text in pieces of at most `most` characters, cut at a pause if there is one, else between words or anywhere."""
     text = text.strip()
     while len(text) > most:
@@ -94,7 +94,7 @@ def _pieces(text: str, most: int) -> Iterator[str]:
         pauses = [found.end() for found in PAUSES.finditer(head) if most // 3 < found.end() <= most]
         cut = pauses[-1] if pauses else head.rfind(" ")
         cut = cut if cut > 0 else most
-        yield from _pieces(text[:cut], most)
+        yield from pieces(text[:cut], most)
         text = text[cut:].lstrip()
     if any(unicodedata.category(each)[0] in "LN" or unicodedata.category(each) in ("Sc", "Sm", "So") for each in text):
         yield text
