@@ -21,22 +21,25 @@ GREEDY: dict[str, Any] = {"language": "en", "temperature": (0.0,)}
 
 
 class Counting:
-    """A graph that counts its calls."""
+    """A graph that counts its calls, and the seconds of the processor in them."""
 
     def __init__(self, graph: Any) -> None:
-        self._graph, self.calls = graph, 0
+        self._graph, self.calls, self.seconds = graph, 0, 0.0
 
     def __call__(self, inputs: Any, outputs: Any) -> Any:
-        self.calls += 1
-        return self._graph(inputs, outputs)
+        start = time.process_time()
+        try:
+            return self._graph(inputs, outputs)
+        finally:
+            self.calls, self.seconds = self.calls + 1, self.seconds + time.process_time() - start
 
 
-def opened(arguments: argparse.Namespace, **options: Any) -> tuple[Any, Counting]:
-    """A model, and what counts the calls of its decoder."""
+def opened(arguments: argparse.Namespace, **options: Any) -> tuple[Any, Counting, Counting]:
+    """A model, and what counts the calls of its encoder and its decoder."""
     model = tritone.load(arguments.bundle, precision="fp32", threads=arguments.threads, **GREEDY, **options)
     network = model.open()._answers._network
-    network.decoder = Counting(network.decoder)
-    return model, network.decoder
+    network.encoder, network.decoder = Counting(network.encoder), Counting(network.decoder)
+    return model, network.encoder, network.decoder
 
 
 def main() -> None:
@@ -54,7 +57,7 @@ def main() -> None:
     apart = 0.0
     for _, waveform in islice(recordings(arguments.folder), arguments.clips + 1):
         found = []
-        for index, (model, _) in enumerate(models):
+        for index, (model, *_) in enumerate(models):
             start = time.process_time(), time.perf_counter()
             found.append(model.transcribe(waveform).get())
             if count:  # the first warms up
@@ -65,11 +68,14 @@ def main() -> None:
         same += texts[0] == texts[1]
         tokens += sum(len(each) for each, *_ in texts[0])
         apart = max(apart, abs(found[0].confidence - found[1].confidence))
-    calls = [counting.calls for _, counting in models]
+    calls = [decoder.calls for *_, decoder in models]
     print(f"{arguments.bundle.name} with {arguments.draft.name} {arguments.draft_precision or ''}, {count} recordings")
     print(f"{tokens} tokens; {same} of {count} texts and times the same, confidences up to {apart:.1e} apart")
     print(f"calls of the decoder: {calls[0]} plain, {calls[1]} with the draft")
     print(f"processor seconds: {seconds[0]:.2f} plain, {seconds[1]:.2f} with the draft")
+    for (_, encoder, decoder), what in zip(models, ("plain", "with the draft"), strict=True):
+        each = encoder.seconds / count, decoder.seconds / count
+        print(f"of a recording, {what}: {each[0]:.3f} in the model's encoder, {each[1]:.3f} in its decoder")
     print(f"plain ÷ drafted: {seconds[0] / seconds[1]:.2f} of the processor, {clock[0] / clock[1]:.2f} by the clock")
 
 

@@ -16,7 +16,7 @@ import torch
 import tritone
 from families.whisper_models import random_model, speech, write_folder
 from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError, InputError, OperatorError, RetryError
+from tritone.errors import AudioError, BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
@@ -511,6 +511,55 @@ def test_a_short_recording_waits_for_a_window_of_a_long_one_at_most(
     short, long = took
     assert short <= own + (most + 3 if windows == 1 else 1)
     assert long > 20 * own
+
+
+def test_long_recordings_that_have_begun_hold_nobody_back(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(host, windows=1, rows=0)
+    assert isinstance(few, Together)
+    hear, may, over = few._network.hear, threading.Semaphore(0), threading.Semaphore(0)
+
+    def slowly(windows: Any) -> Any:
+        assert may.acquire(timeout=60)
+        return hear(windows)
+
+    monkeypatch.setattr(few._network, "hear", slowly)
+    monkeypatch.setattr(host, "_answers", few)
+    has_begun = threading.Event()
+    tell = few._has_begun
+
+    def told(recording: Any) -> None:
+        tell(recording)
+        has_begun.set()
+
+    monkeypatch.setattr(few, "_has_begun", told)
+
+    def submit(seconds: float) -> None:
+        host.submit(speech(seconds), PLAIN, lambda _: over.release(), lambda: False)
+
+    assert host.has_room
+    submit(3.0)
+    assert has_begun.wait(timeout=60)
+    assert host.has_room  # the long one is in work, as it will be for some windows
+    submit(0.5)
+    assert not host.has_room
+    with monkeypatch.context() as patched:
+        may.release(99)
+        assert over.acquire(timeout=60)
+        assert over.acquire(timeout=60)
+        patched.setattr("tritone.pipelines.whisper.pipeline.MOST_S", 70.0)
+        while may.acquire(blocking=False):
+            pass
+        submit(71.0)  # whose features a thread makes
+        assert not host.has_room
+        may.release(999)
+        assert over.acquire(timeout=60)
+        assert host.has_room
+    results: list[Any] = []
+    host.submit(np.full(16000, np.nan, np.float32), PLAIN, results.append, lambda: False)
+    assert isinstance(results[0], AudioError)
+    assert host.has_room
 
 
 def test_a_call_that_fails_in_company_is_made_again_for_each_alone(

@@ -29,6 +29,10 @@ END_S = 10.0  # most time that the end of the process waits for a round
 Done = Callable[[Transcript | TritoneError], None]
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(eq=False)
 class RecordingUnderWay:
     """A recording under way: its course, who waits for it, what it asks, and its window."""
@@ -36,6 +40,7 @@ class RecordingUnderWay:
     course: Course
     done: Done
     given_up: Callable[[], bool]
+    begun: Callable[[], None] = nothing  # called once, when its first window is in work or never will be
     window: Any = None  # features (frames, bins), on the host or on the device; or samples
     since: float = 0.0  # when its window began to wait, by `time.perf_counter`
     slot: int | None = None
@@ -49,7 +54,7 @@ class Driver(ABC):
 
     def __init__(self, windows: int) -> None:
         """Take for how many windows there is room at once."""
-        self.most_under_way = UNDER_WAY * windows
+        self.windows = windows
         self._lock = threading.Lock()
         self._arrived: deque[RecordingUnderWay] = deque()
         self._thread: threading.Thread | None = None
@@ -96,22 +101,29 @@ class Driver(ABC):
         for course in courses:
             self.submit(course, partial(done, count))
             count += 1
-            if count - ended >= self.most_under_way:  # features of all would take too much memory
+            if count - ended >= UNDER_WAY * self.windows:  # features of all would take too much memory
                 over.acquire()
                 ended += 1
         for _ in range(count - ended):
             over.acquire()
         return [found[index] for index in range(count)]
 
-    def submit(self, course: Course, done: Done, given_up: Callable[[], bool] = lambda: False) -> None:
+    def submit(
+        self,
+        course: Course,
+        done: Done,
+        given_up: Callable[[], bool] = lambda: False,
+        begun: Callable[[], None] = nothing,
+    ) -> None:
         """Have a course answered.
 
         Args:
             done: is called with its transcript or error, in the thread that works.
             given_up: whether nobody waits for it any more; asked now and then.
+            begun: is called when its first window is in work, or never will be.
         """
         with self._lock:
-            self._arrived.append(RecordingUnderWay(course, done, given_up))
+            self._arrived.append(RecordingUnderWay(course, done, given_up, begun))
             self._start()
 
     def _start(self) -> None:
@@ -159,8 +171,15 @@ class Driver(ABC):
             self._leave(recording)
             self._close(recording, as_value(error))
 
+    @staticmethod
+    def _has_begun(recording: RecordingUnderWay) -> None:
+        """Tell that a recording's window is in work."""
+        begun, recording.begun = recording.begun, nothing
+        begun()
+
     def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
         self._recordings.pop(recording, None)
+        self._has_begun(recording)
         recording.course.close()
         try:
             recording.done(result)

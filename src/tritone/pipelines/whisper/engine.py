@@ -257,6 +257,7 @@ class Engine(Driver):
             chosen = [self._waiting.popleft() for _ in range(size)]
             for each in chosen:
                 each.slot = self._slots.pop(0)
+                self._has_begun(each)
             windows = [each.window for each in chosen if each.window is not None]
             slots = [each.slot for each in chosen if each.slot is not None]
             self._calls.append((self._device.encode(windows, slots), chosen))

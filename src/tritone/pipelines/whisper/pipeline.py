@@ -8,6 +8,7 @@ together. What a recording gives does not depend on those that are decoded besid
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -43,6 +44,7 @@ VARIABLE = "TRITONE_WHISPER_ENGINE"  # environment variable
 LONG_S = (
     60.0  # recordings whose features take so long that whoever submits them does not wait: 2 s of two cores an hour
 )
+MOST_S = 12 * 3600.0  # of audio under way, whose features take 1.4 GB: more waits where its limits are
 MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # whose texts are written together
 
 
@@ -96,6 +98,8 @@ class WhisperPipeline:
         self.special, self.frame_shift = self._opened(placement)
         self._answers = self._answering(placement, on_device, draft)
         self._preparing_long = ThreadPoolExecutor(1, "whisper-features")
+        self._lock = threading.Lock()
+        self._waiting, self._under_way_s = 0, 0.0  # recordings that have not begun; audio of those that have not ended
         self.options = self.check_options(options or DecodingOptions())
 
     def _opened(self, placement: Placement) -> tuple[Any, int]:
@@ -164,9 +168,9 @@ class WhisperPipeline:
         return prepared(self._checked, self._transcribe, with_options(waveforms, options))
 
     @property
-    def most_under_way(self) -> int:
-        """Recordings that `submit` should be given at once."""
-        return self._answers.most_under_way
+    def has_room(self) -> bool:
+        """Whether `submit` should be given another recording: those before it have begun, and are not too long."""
+        return self._waiting < self._answers.windows and self._under_way_s < MOST_S
 
     def submit(
         self,
@@ -182,23 +186,37 @@ class WhisperPipeline:
             done: is called with what `run` returns for it, in any thread.
             given_up: whether nobody waits for it any more; asked now and then.
         """
-        if len(waveform) <= LONG_S * self.sample_rate:
-            self._submit(waveform, options, done, given_up)
+        seconds = len(waveform) / self.sample_rate
+        self._count(1, seconds)
+
+        def ended(result: Transcript | TritoneError) -> None:
+            self._count(0, -seconds)
+            done(result)
+
+        if seconds <= LONG_S:
+            self._submit(waveform, options, ended, given_up)
         else:
-            self._preparing_long.submit(self._submit, waveform.copy(), options, done, given_up)
+            self._preparing_long.submit(self._submit, waveform.copy(), options, ended, given_up)
+
+    def _count(self, waiting: int, seconds: float) -> None:
+        with self._lock:
+            self._waiting += waiting
+            self._under_way_s += seconds
 
     def _submit(
         self,
         waveform: Samples,
         options: DecodingOptions | None,
-        done: Callable[[Transcript | TritoneError], None],
+        ended: Callable[[Transcript | TritoneError], None],
         given_up: Callable[[], bool],
     ) -> None:
+        begun = partial(self._count, -1, 0.0)
         course = attempt(lambda given: self.course(*given), (waveform, options))
         if isinstance(course, TritoneError):
-            done(course)
+            begun()
+            ended(course)
         else:
-            self._answers.submit(course, done, given_up)
+            self._answers.submit(course, ended, given_up, begun)
 
     def transcribe(
         self, waveforms: Sequence[Samples], options: Sequence[DecodingOptions | None] | None = None

@@ -120,7 +120,10 @@ class Together(Driver):
     def _next_windows(self) -> Some:
         """Those whose windows are encoded next."""
         room = min(self._max_windows - len(self._windows), self._network.together, len(self._waiting))
-        return [self._waiting.popleft() for _ in range(room)]
+        some = [self._waiting.popleft() for _ in range(room)]
+        for each in some:
+            self._has_begun(each)
+        return some
 
     def _encode(self, some: Some) -> None:
         start = time.perf_counter()
