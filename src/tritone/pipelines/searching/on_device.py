@@ -210,6 +210,7 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
         """
         from tritone.search.device.greedy import look_ahead
+        from tritone.search.device.kernels_for import stateful_beams_for
         from tritone.search.device.stateful import FIRST
         from tritone.search.device.stateful_beam import StatefulBeamLoop
 
@@ -223,8 +224,9 @@ class DeviceTransducer:
         name = "stateful-beam", beam, penalised, tables is not None
 
         def make() -> Any:
-            network = self._of_stateful(state_rows)
-            del network["kernels"]
+            # Tried with the first beam, as most models have none; nothing else is recorded meanwhile.
+            self._loops.between(lambda: stateful_beams_for(self._place), False)
+            network = self._of_stateful(state_rows) | {"kernels": stateful_beams_for(self._place)}
             return StatefulBeamLoop(**network, tables=tables, beam=beam, penalised=penalised)
 
         loop, block = self._loop(name, make), max(2, look_ahead(encoder_out.shape[1]))
