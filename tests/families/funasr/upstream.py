@@ -249,7 +249,7 @@ def told_apart(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hotwords() -> dict[str, Array]:
-    """Of each list of phrases, the ids of its tokens; and with it log-probabilities of the tokens of each signal."""
+    """Of each list of phrases, the ids of its tokens; and with it the best tokens of each signal, as of `told`."""
     import torch
 
     for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
@@ -288,7 +288,8 @@ def hotwords() -> dict[str, Array]:
                 tokens = count.round().long()
                 if int(tokens):
                     log_probs = model._seaco_decode_with_ASF(encoded, lengths, vectors, tokens, hw_list=listed)
-                    found[f"hotwords_{number}_{index}"] = log_probs[0].numpy()
+                    best = log_probs[0].max(dim=1)
+                    found[f"hotwords_{number}_{index}"] = np.stack([best.indices.numpy(), best.values.numpy()])
     return found
 
 

@@ -44,6 +44,7 @@ NAMED = re.compile(r"(?P<part>encoder|decoder|predictor)\.(?:model\.)?(?P<name>.
 OF_ENCODER = ("self_attn.linear_q_k_v", "self_attn.linear_out", "feed_forward.w_1", "feed_forward.w_2")
 OF_DECODER = ("feed_forward.w_1", "feed_forward.w_2", "src_attn.linear_q", "src_attn.linear_k_v", "src_attn.linear_out")
 HEADS = (4, 8, 2, 1, 16, 12, 6, 3, 20, 32)
+UNNAMED = "?"
 TAIL = 0.45  # the weight of the silence behind a stream, of all published models; no graph has it
 EPS = 1e-12
 ALLOWED = 1e-3, 0.2  # of the size of what comes out, in float32 and in int8
@@ -108,7 +109,7 @@ def _settings(source: Source, rows: Rows, state: Mapping[str, Tensor], tokens: l
     memory, seen = (state[f"{name}.weight"].shape[-1] for name in (MEMORY, "predictor.cif_conv1d"))
     layers = {name.split(".")[2] for name in state if name.startswith("encoder.encoders.")}
     factor, floor = _Graph(source).weights()
-    ids = {name: tokens.index(token) for name, token in SPECIAL.items() if token in tokens}
+    blank, sos, eos = (tokens.index(each) if each in tokens else id for id, each in enumerate(SPECIAL))
     return ModelConfig(
         model=STREAMS,
         front_end=replace(usual, num_mel_bins=rows.features.num_mel_bins, sample_scale=rows.features.sample_scale),
@@ -127,12 +128,14 @@ def _settings(source: Source, rows: Rows, state: Mapping[str, Tensor], tokens: l
             shift=kernel - 1 - (kernel - 1) // 2,
         ),
         predictor=PredictorConfig(left=(seen - 1) // 2, right=seen // 2, factor=factor, floor=floor, tail=TAIL),
-        **ids,
+        blank_id=blank,
+        sos_id=sos,
+        eos_id=eos,
     )
 
 
 MEMORY = "encoder.encoders0.0.self_attn.fsmn_block"
-SPECIAL = {"blank_id": "<blank>", "sos_id": "<s>", "eos_id": "</s>"}
+SPECIAL = ("<blank>", "<s>", "</s>")  # with their usual ids
 
 
 @torch.no_grad()
@@ -260,13 +263,13 @@ class _Graph(Products):
 
     def _state(self, *matrices: str) -> dict[str, Tensor]:
         """All tensors: those with names, and matrices, told by their biases; those without follow `w_1`."""
-        biased = {product.bias: product for product in self._products.values() if product.bias is not None}
+        biased = {product.bias or "": product for product in self._products.values()}
         found: dict[str, Array] = {}
         for name in matrices:
-            theirs = self._named.get(f"{name}.bias")
+            theirs = self._named.get(f"{name}.bias", UNNAMED)
             product = biased.get(theirs)
-            if theirs is None and name.endswith("w_2"):
-                first = biased.get(self._named.get(f"{name.removesuffix('2')}1.bias"))
+            if theirs == UNNAMED and name.endswith("w_2"):
+                first = biased.get(self._named.get(f"{name.removesuffix('2')}1.bias", UNNAMED))
                 product = self._only(self._after(first.made if first else None), name)
             if product is None:
                 raise self._lacks(name)

@@ -113,7 +113,7 @@ def export_sherpa_onnx(
             raise MissingDependencyError(
                 f"importing Paraformers for streams needs {error.name}, which is not installed: {pip_install('export')}"
             ) from error
-        made = export_funasr(
+        report = export_funasr(
             folder=folder,
             output=output,
             name=name,
@@ -122,7 +122,7 @@ def export_sherpa_onnx(
             progress=progress,
         )
         files = ModelFiles("paraformer", "", {}, streams.tokens)
-        return ImportReport(made.bundle, files, made.bytes, made.differences, notes=made.notes)
+        return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
     if found := find_punctuation(folder):
         if tokens is not None or tail_padding_ms:
             raise ExportError(
