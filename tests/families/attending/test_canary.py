@@ -244,5 +244,9 @@ def test_what_the_model_does_not_have_is_an_error(bundle: Bundle, options: dict[
 def test_a_tokenizer_without_the_prompts_tokens_is_refused_and_one_without_times_has_no_words() -> None:
     with pytest.raises(ExportError, match=r"has no <\|startofcontext\|>"):
         prompt_of([each for each in PIECES if each != "<|startofcontext|>"], "t", has_times=True)
+    found = prompt_of(PIECES, "t", has_times=False, languages=("multilingual",))
+    assert (sorted(found["languages"]), found["language"]) == (["aa", "de", "en"], "en")
+    found = prompt_of(PIECES, "t", has_times=False, languages=("en",), usual="de")
+    assert (sorted(found["languages"]), found["language"]) == (["de", "en"], "de")
     found = prompt_of(PIECES, "t", has_times=False)
     assert (found["word_times"], found["prompt"][7]) == (None, IDS["<|notimestamp|>"])

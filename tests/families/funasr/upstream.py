@@ -249,7 +249,7 @@ def told_apart(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hotwords() -> dict[str, Array]:
-    """Of each list of phrases, the ids of its tokens; and with it log-probabilities of the tokens of each signal."""
+    """Of each list of phrases, the ids of its tokens; and with it the best tokens of each signal, as of `told`."""
     import torch
 
     for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
@@ -288,7 +288,8 @@ def hotwords() -> dict[str, Array]:
                 tokens = count.round().long()
                 if int(tokens):
                     log_probs = model._seaco_decode_with_ASF(encoded, lengths, vectors, tokens, hw_list=listed)
-                    found[f"hotwords_{number}_{index}"] = log_probs[0].numpy()
+                    best = log_probs[0].max(dim=1)
+                    found[f"hotwords_{number}_{index}"] = np.stack([best.indices.numpy(), best.values.numpy()])
     return found
 
 
@@ -436,6 +437,48 @@ def _stream(model: Any, signal: Any, front_end: Any, asked: dict[str, Any]) -> t
     return counts, log_probs
 
 
+GRAPHS = PATH.with_name("streams.tar.xz")
+SMALL_FRONT_END = FRONT_END | {"n_mels": 4}
+SMALL_ENCODER = STREAM_ENCODER | {"output_size": 8, "attention_heads": 2, "linear_units": 6, "num_blocks": 2}
+SMALL_DECODER = STREAM_DECODER | {"attention_heads": 4, "linear_units": 8}
+SMALL_PREDICTOR = PREDICTOR | {"idim": 8}
+SMALL_VOCAB = 20
+
+
+def write_graphs() -> None:
+    """Write `GRAPHS`: encoder.onnx and decoder.onnx of a small Paraformer for streams, as upstream exports them."""
+    import tarfile
+
+    import torch
+
+    for module in ("scama.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    classes = {"encoder": "SANMEncoderChunkOpt", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
+    network = import_module("funasr.models.paraformer_streaming.model").ParaformerStreaming
+    model = filled(
+        network(
+            encoder_conf=SMALL_ENCODER,
+            decoder_conf=SMALL_DECODER,
+            predictor_conf=SMALL_PREDICTOR,
+            ctc_weight=0.0,
+            input_size=28,
+            vocab_size=SMALL_VOCAB,
+            **classes,
+        )
+    )
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(GRAPHS, "w:xz", preset=9) as archive:
+        for part, name in zip(model.export(type="onnx", **classes), ("encoder", "decoder"), strict=True):
+            given = part.eval().export_dummy_inputs()
+            if name == "encoder":
+                given = (torch.randn(2, 30, 28), given[1])
+            file = Path(folder) / f"{name}.onnx"
+            torch.onnx.export(
+                part, given, file, opset_version=14, dynamo=False, input_names=part.export_input_names(),
+                output_names=part.export_output_names(), dynamic_axes=part.export_dynamic_axes(),
+            )  # fmt: skip
+            archive.add(file, file.name)
+
+
 MARKS = ["<unk>", "_", "，", "。", "？", "、"]
 WORDS = [
     "<unk>",
@@ -511,4 +554,5 @@ def punctuation() -> dict[str, Array]:
 
 
 if __name__ == "__main__":
+    write_graphs()
     np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **told(), **streams(), **punctuation())  # type: ignore[arg-type]
