@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tritone.errors import InputError
 
 MAX_SENTENCE = 300  # characters; about 20 s of speech, for which a network of Piper takes some hundred megabytes
-MAX_REST = 16384  # characters without a word
+MAX_REST = 4096  # characters without a word
 MAX_CLAUSE = 200  # characters, at most 800 bytes: espeak-ng reads lines of less than 1000
 ABBREVIATIONS = frozenset(
     {"dr", "mr", "mrs", "ms", "prof", "st", "vs", "etc", "cf", "nr", "fig", "vol", "inc", "ltd", "jr", "sr", "gen"}
