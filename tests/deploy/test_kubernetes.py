@@ -462,12 +462,14 @@ def test_values_that_cannot_work_are_refused_with_what_to_do(values: dict[str, A
     assert told in done.stderr
 
 
-def test_numbers_may_be_names_of_releases_and_namespaces() -> None:
-    done = helm("template", "123", CHART, "--namespace", "456", values=S3 | GATEWAY)
+@pytest.mark.parametrize("release", ["123", "a" * 53, "a" * 46 + "-b"])
+def test_releases_and_namespaces_may_have_any_name(release: str) -> None:
+    done = helm("template", release, CHART, "--namespace", "456", values=S3 | GATEWAY)
     assert done.returncode == 0, done.stderr
     found = [each["metadata"] for each in yaml.safe_load_all(done.stdout) if each]
     assert {each["namespace"] for each in found} == {"456"}
-    assert {each["labels"]["app.kubernetes.io/instance"] for each in found} == {"123"}
+    assert {each["labels"]["app.kubernetes.io/instance"] for each in found} == {release}
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", each["name"]) for each in found)
 
 
 @pytest.mark.parametrize("warned", [True, False])

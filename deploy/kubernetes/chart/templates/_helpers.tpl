@@ -1,6 +1,7 @@
+{{/* With `-gateway-metrics` behind it a name may have 63 characters. */}}
 {{- define "tritone.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 47 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 47 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "tritone.selector" -}}
