@@ -18,6 +18,7 @@ import pytest
 import riva.client
 import riva.client.proto.riva_tts_pb2 as tts
 import soundfile
+from openai.types.audio.speech_create_params import SpeechCreateParams
 from wyoming.audio import AudioChunk
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
@@ -32,6 +33,7 @@ from tritone.audio.files import resample
 from tritone.families.piper.export import export_piper
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
+from tritone.gateway.protocols.openai.speech import FIELDS
 from tritone.gateway.server import GatewayServer
 from tritone.repository import build_repository
 from tritone.server import TritonServer
@@ -99,6 +101,13 @@ def test_every_format_of_openai(client: openai.OpenAI, format: Any) -> None:
         assert soundfile.info(io.BytesIO(found.content)).duration == pytest.approx(wanted_s, abs=0.2)
     heads = {"mp3": b"\xff", "opus": b"OggS", "flac": b"fLaC", "wav": b"RIFF", "aac": b"\xff\xf1"}
     assert found.content.startswith(heads[format])
+
+
+def test_every_field_of_the_official_clients_stands_in_the_page() -> None:
+    assert set(SpeechCreateParams.__annotations__) == set(FIELDS)
+    page = (Path(__file__).parents[2] / "docs" / "applications" / "speech-out.md").read_text(encoding="utf-8")
+    fields = {*FIELDS, *(each.name for each in tts.SynthesizeSpeechRequest.DESCRIPTOR.fields)} - {"id"}  # sent back
+    assert {each for each in fields if f"`{each}`" not in page} == set()
 
 
 def test_mp3_is_usual_and_speed_is_heard(client: openai.OpenAI) -> None:
