@@ -127,6 +127,7 @@ def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
         assert [each.tokens for each in alone.segments] == [each.tokens for each in found[index].segments]
 
 
+@pytest.mark.slow
 def test_an_archive_of_nemos_with_the_same_weights_writes_the_same(upstream: Any, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "canary.nemo", upstream)
     assert recognise(archive).arguments == {"archive": archive}
