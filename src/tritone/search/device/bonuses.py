@@ -54,7 +54,7 @@ class BonusTables:
         num_tokens: int,
         silent: tuple[int, ...],
         device: torch.device | str = "cpu",
-        change: Callable[[Callable[[], object], bool], None] = lambda change, moves: change(),
+        change: Callable[[Callable[[], object], bool], object] = lambda change, moves: change(),
     ) -> None:
         """Start with row 0 alone.
 
