@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -206,3 +207,13 @@ def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tu
     code = f"import sys, {module}; found = set({unwanted}) & set(sys.modules); sys.exit(str(found) if found else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_no_code_is_installed_too() -> None:
+    """An editable installation has every file, a wheel those that pyproject.toml names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["tritone"]
+    installed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    compiled = {".py", ".pyc", ".c", ".so", ".nbi", ".nbc"}
+    found = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {path for path in found if path.suffix not in compiled} <= installed

@@ -125,7 +125,7 @@ EXPORTS = pytest.mark.slow  # what the other tests have no use for is exported f
     ("model", "ways", "output"),
     [
         pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS),
-        ("transducer", TRANSDUCER, HELD_OUT),
+        pytest.param("transducer", TRANSDUCER, HELD_OUT, marks=EXPORTS),
         ("stateful", STATEFUL, HELD_OUT),
     ],
 )

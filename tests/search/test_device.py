@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from search.test_transducer_search import BLANK, TableNetwork, random_frames
 from tritone.search.ctc.greedy import ctc_greedy, ctc_greedy_best, tokens_of_block
 from tritone.search.ctc.prefix_beam import top_tokens
@@ -126,7 +127,7 @@ def filled(values: Any, dtype: Any = None, fill: float = 0) -> npt.NDArray[Any]:
 
 
 @given(SEEDS, st.integers(1, 3), st.sampled_from([None, 2]), st.booleans(), st.sampled_from([1, 4, 8]), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_transducer_greedy_search_is_that_of_the_cpu(
     seed: int, max_symbols: int, unk_id: int | None, coarse: bool, look_ahead: int, penalised: bool
 ) -> None:
@@ -154,7 +155,7 @@ def test_transducer_greedy_search_is_that_of_the_cpu(
 
 
 @given(SEEDS, st.integers(1, 10), st.sampled_from([None, 2]), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_modified_beam_search_is_that_of_the_cpu(
     seed: int, beam: int, unk_id: int | None, holes: bool, counted: bool
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from recorded import record
 from tritone.search.hypothesis import Token
 from tritone.search.options import SearchOptions
@@ -104,7 +105,7 @@ def alike(found: Any, expected: Any) -> None:
     assert confidences[0] == pytest.approx(confidences[1], abs=1e-5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(SEEDS, st.integers(1, 2), DURATIONS, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([1, 3, 8]))
 def test_a_ragged_batch_is_searched_as_on_the_cpu(
     seed: int, layers: int, durations: tuple[int, ...], most: int, penalised: bool, holes: bool, look_ahead: int
@@ -133,7 +134,7 @@ def test_tokens_are_there_to_be_compared() -> None:
         assert sum(count > 0 for count in counts) > 25
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     SEEDS,
     st.integers(1, 2),

@@ -111,6 +111,12 @@ class ModelOptions(ModelParameters):
     decoding: str = option(
         "", "Whisper: other than the usual options of `DecodingOptions` where a request asks for nothing else, as JSON."
     )
+    draft: str = option(
+        "",
+        "Whisper: bundle of a smaller model with the same tokens that guesses greedy texts ahead; they stay the same.",
+        metavar="BUNDLE",
+    )
+    draft_precision: str = option("", "Of the draft: fp32, fp16, bf16 or int8; its bundle's first if not given.")
     max_streams: int = option(
         AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
     )
@@ -133,7 +139,12 @@ class ModelOptions(ModelParameters):
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms", "memory_mb", "max_queued_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        for name, known in (("runtime", (*get_args(Runtime), *READERS)), ("precision", get_args(Precision))):
+        precisions = get_args(Precision)
+        for name, known in (
+            ("runtime", (*get_args(Runtime), *READERS)),
+            ("precision", precisions),
+            ("draft_precision", precisions),
+        ):
             if getattr(self, name) not in ("", *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         _ = self.usual_instances
@@ -282,6 +293,7 @@ def settings_of(
         compile=options.compile,
         decoding=options.whisper_decoding if kind.options is DecodingOptions else "",
         precision=options.precision,
+        draft_precision=options.draft_precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,
         max_queued_s=options.queued_s(sample_rate),
