@@ -99,7 +99,8 @@ def test_networks_that_take_long_lists_write_upstreams_tokens(
     monkeypatch.setattr(searching, "MAX_KNOWN", 60)  # so that some vectors are made again
     monkeypatch.setattr(searching, "PHRASES_OF_A_CALL", 32)
     pipeline = OfflinePipeline(bundle)
-    numbers = {"seaco": [3], "contextual": [None, 0, 1, 2, 3], "published": [None, 1]}[name]
+    lists: dict[str, list[int | None]] = {"seaco": [3], "contextual": [None, 0, 1, 2, 3], "published": [None, 1]}
+    numbers = lists[name]
     asked = [(index, number) for index in INDICES for number in numbers if f"{name}_0_{index}" in GOLDEN]
     together = pipeline.recognize([SIGNALS[index] for index, _ in asked], [asking(number) for _, number in asked])
     for (index, number), found in zip(asked, together, strict=True):

@@ -124,16 +124,16 @@ class ExportedModel(ABC):
         return sum(parameter.numel() for parameter in found.values())
 
 
-ROOM = 1_200_000_000  # bytes, of torch and of what is computed
+ROOM = 400_000_000  # bytes, of torch and of what is computed
 
 
 def memory_needed(parameters: int, options: ExportOptions) -> int:
-    """Bytes that an export takes at most: the network in float32, and again in a half precision if one is asked for.
+    """Bytes that an export takes at most: float32 weights twice while they are traced, and those of a half precision.
 
-    What is written and run meanwhile lies in files that the system may drop from memory.
+    Graphs that are checked leave their weights in files, which the system may drop from memory.
     """
     narrow = any({"fp16", "bf16"} & set(precisions) for precisions in options.planned.values())
-    return ROOM + parameters * (6 if narrow else 4)
+    return ROOM + parameters * (10 if narrow else 8)
 
 
 def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
