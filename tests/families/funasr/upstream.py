@@ -224,7 +224,12 @@ PHRASES = (
 MANY = [*PHRASES[2], *PHRASES[1], *(f"{one}{other}" for one in TOKENS[24:31] for other in TOKENS[37:39])]  # 70
 DEEP_HOTWORDS = DECODER | {"num_blocks": 6, "att_layer_num": 6, "use_output_layer": False, "wo_input_layer": True}
 CONTEXTUAL: dict[str, Any] = {"inner_dim": 32}
-TOLD_SEEDS = {"seaco": 1, "contextual": 10}  # with which there are many tokens, and phrases change them
+LIKE_PUBLISHED = DECODER | {"num_blocks": 2}  # all layers attend, as those of published ContextualParaformers
+TOLD_SEEDS = {
+    "seaco": 1,
+    "contextual": 10,
+    "published": 10,
+}  # with which there are many tokens, and phrases change them
 
 
 def split_words() -> str:
@@ -304,21 +309,24 @@ def told() -> dict[str, Array]:
         import_module(f"funasr.models.{module}")
     tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer(token_list=TOKENS, unk_symbol="<unk>")
     plain = {"encoder": "SANMEncoder", "encoder_conf": PLAIN_ENCODER, "decoder_conf": DECODER, "ctc_weight": 0.0}
-    plain |= {"predictor_conf": PREDICTOR, "input_size": 560, "vocab_size": VOCAB}
+    plain |= {"predictor": "CifPredictorV2", "predictor_conf": PREDICTOR, "input_size": 560, "vocab_size": VOCAB}
     seaco = import_module("funasr.models.seaco_paraformer.model").SeacoParaformer(
-        decoder="ParaformerSANMDecoder", predictor="CifPredictorV2", seaco_decoder="ParaformerSANMDecoder",
+        decoder="ParaformerSANMDecoder", seaco_decoder="ParaformerSANMDecoder",
         seaco_decoder_conf=DEEP_HOTWORDS, **plain, **HOTWORDS,
     )  # fmt: skip
-    contextual = import_module("funasr.models.contextual_paraformer.model").ContextualParaformer(
-        decoder="ContextualParaformerDecoder", predictor="CifPredictorV2", **plain, **CONTEXTUAL
+    contextual, published = (
+        import_module("funasr.models.contextual_paraformer.model").ContextualParaformer(
+            decoder="ContextualParaformerDecoder", **plain | {"decoder_conf": decoder}, **CONTEXTUAL
+        )
+        for decoder in (DECODER, LIKE_PUBLISHED)
     )
     found: dict[str, Array] = {}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         (Path(folder) / "seg_dict").write_text(split_words(), encoding="utf-8")
         front_end = SimpleNamespace(cmvn_file=str(Path(folder) / "am.mvn"))
         file = Path(folder) / "phrases.txt"
-        lists_of = {"seaco": [MANY], "contextual": [None, *PHRASES, MANY]}
-        for name, model in (("seaco", seaco), ("contextual", contextual)):
+        lists_of = {"seaco": [MANY], "contextual": [None, *PHRASES, MANY], "published": [None, PHRASES[1]]}
+        for name, model in (("seaco", seaco), ("contextual", contextual), ("published", published)):
             filled(model, TOLD_SEEDS[name])
             model.load_state_dict(told_apart(model.state_dict()))
             for number, phrases in enumerate(lists_of[name]):
