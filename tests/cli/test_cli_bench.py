@@ -384,7 +384,7 @@ def test_a_comparison_is_a_gate_when_it_is_given_a_limit(measured: Path, tmp_pat
     assert code == 1
     assert "throughput -" in err.splitlines()[-1]
     assert "<html" in (tmp_path / "c.html").read_text(encoding="utf-8")
-    assert run("compare", before, before, "--max-slowdown", "0")[0] == 0
+    assert run("compare", before, measured, "--max-slowdown", "0")[0] == 0
 
 
 def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, tmp_path: Path):

@@ -12,6 +12,7 @@ import pytest
 
 import sherpa_toys
 from families import conftest as wenet
+from families import funasr_models as funasr
 from families import hf_models as hf
 from families import icefall_models as icefall
 from families import jasper_models as jasper
@@ -23,6 +24,7 @@ from tritone.errors import ExportError
 from tritone.families.export import graph_files, networks
 from tritone.families.export.noise import Distance
 from tritone.families.export.report import ExportReport
+from tritone.families.funasr.export import export_funasr
 from tritone.families.hf.export import export_hf
 from tritone.families.jasper.export import export_jasper
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
@@ -126,6 +128,19 @@ def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
     bundle = export_jasper(checkpoint=checkpoint, config=config, output=tmp_path / "b", **options).bundle
     roles = ("encoder", "features", "acoustic")
     assert set(plans_of(bundle, tmp_path)) == names(*roles) | names(*roles, infix=".fp16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [funasr.seaco_content, funasr.contextual_content], ids=["seaco", "contextual"])
+def test_of_a_paraformer_with_hotwords(content: Callable[[], dict[str, Any]], tmp_path: Path) -> None:
+    folder = funasr.write_seaco(tmp_path / "m", content())
+    bundle = export_funasr(folder=folder, output=tmp_path / "b", precisions=("fp16",)).bundle
+    roles = ("encoder", "decoder", "hotword_encoder", "hotword_decoder")
+    assert set(plans_of(bundle, tmp_path)) == names(*roles, infix=".fp16")
+    [artifact] = bundle.artifacts("decoder")
+    [ranges] = ranges_of(bundle, artifact)
+    assert ranges["places"].least == (1,)
+    assert ranges["places"].most == (ranges["token_sums"].most[1],) == (ranges["encoder_out"].most[1],)
 
 
 @pytest.mark.slow

@@ -177,6 +177,24 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
             assert [each.num_frames for each in searches] == at
 
 
+@pytest.mark.parametrize(("frames", "steps"), [(1, 2), (2, 2), (5, 4), (14, 4), (40, 8)])
+def test_a_short_chunk_without_tokens_takes_few_steps(frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block that is taken in vain costs a stream's chunk its time."""
+    taken, step = [], stateful.StatefulLoop.step
+
+    def counted(*state: Any) -> Any:
+        taken.append(1)
+        return step(*state)
+
+    monkeypatch.setattr(stateful.StatefulLoop, "step", counted)
+    network, options = Lstm(bias=1e6), ways(2, False, 3)  # blanks alone
+    found = DeviceTransducer(network, "cpu").stateful(
+        [DeviceState(each) for each in options], frames_of(0, 2, frames), np.array([frames, 1])
+    )
+    assert not any(map(len, found))
+    assert len(taken) == steps
+
+
 def test_rows_of_streams_that_have_ended_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LEAST_ROWS", "MOST_ROWS"):
         monkeypatch.setattr(stateful, name, 8)
@@ -226,6 +244,6 @@ def test_what_is_recorded_uses_the_memory_that_there_is(
         new = device.stateful([searches[row] for row in rows], chunk, lengths)
         alike(new, advance_stateful([host[row] for row in rows], chunk, lengths))
         found += len(new[0])
-    assert len(device._state_rows.tensors[0]) == 8
+    assert len(device._state_rows[0].tensors[0]) == 8
     assert len(device._loops._recorded) == 2  # what was recorded before is dropped
     assert found > 3

@@ -14,6 +14,7 @@ from families.canary_models import (
     END,
     IDS,
     PIECES,
+    first_prompt,
     generated,
     heard,
     prompt,
@@ -196,8 +197,25 @@ def test_texts_of_a_server_are_those_in_process_and_of_upstream(flash: Bundle, p
 
 
 def test_an_archive_with_another_prompt_is_refused(upstream: Any, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="prompt_format is 'canary'; only canary2"):
-        export_nemo(archive=write_archive(tmp_path / "m.nemo", upstream, prompt_format="canary"), output=tmp_path / "b")
+    with pytest.raises(ExportError, match="prompt_format is 'gemma'; those that can be exported are canary2, canary"):
+        export_nemo(archive=write_archive(tmp_path / "m.nemo", upstream, prompt_format="gemma"), output=tmp_path / "b")
+
+
+def test_the_first_prompt_says_whether_a_text_is_a_translation(projected: Any, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "first.nemo", projected, prompt_format="canary")
+    bundle = export_nemo(archive=archive, output=tmp_path / "b").bundle
+    special = special_of(bundle)
+    assert (sorted(special.languages), special.word_times) == (["de", "en"], None)
+    asked = [("en", "en", True), ("en", "de", True), ("de", "de", False), ("de", "en", True)]
+    pairs = [(waveform, each) for waveform in WAVEFORMS for each in asked]
+    options = [DecodingOptions(language=own, target_language=other, punctuation=on) for _, (own, other, on) in pairs]
+    found = AttendedPipeline(bundle).transcribe([waveform for waveform, _ in pairs], options)
+    expected = [
+        generated(projected, waveform, first_prompt(own, other, punctuation=on), max_length=CONTEXT)
+        for waveform, (own, other, on) in pairs
+    ]
+    assert [[token for segment in each.segments for token in segment.tokens] for each in found] == expected
+    assert len({tuple(each) for each in expected}) > 4
 
 
 def test_words_stand_between_their_times(bundle: Bundle) -> None:
@@ -227,5 +245,9 @@ def test_what_the_model_does_not_have_is_an_error(bundle: Bundle, options: dict[
 def test_a_tokenizer_without_the_prompts_tokens_is_refused_and_one_without_times_has_no_words() -> None:
     with pytest.raises(ExportError, match=r"has no <\|startofcontext\|>"):
         prompt_of([each for each in PIECES if each != "<|startofcontext|>"], "t", has_times=True)
+    found = prompt_of(PIECES, "t", has_times=False, languages=("multilingual",))
+    assert (sorted(found["languages"]), found["language"]) == (["aa", "de", "en"], "en")
+    found = prompt_of(PIECES, "t", has_times=False, languages=("en",), usual="de")
+    assert (sorted(found["languages"]), found["language"]) == (["de", "en"], "de")
     found = prompt_of(PIECES, "t", has_times=False)
     assert (found["word_times"], found["prompt"][7]) == (None, IDS["<|notimestamp|>"])
