@@ -155,7 +155,7 @@ class Spelling:
         return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_guesses_change_no_text_however_wrong_they_are(data: st.DataObject) -> None:
     text = st.lists(st.sampled_from([A, B, C]), max_size=12)
