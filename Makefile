@@ -38,7 +38,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo page test test-all every-test test-gpu test-images test-versions lock venv lint clean same-python
+.PHONY: demo page test test-all quick-tests every-test test-gpu test-images test-versions lock venv lint clean same-python
 
 demo: $(VENV)/.light $(VENV)/.tiny-en
 	$(BIN)/tritone demo
@@ -47,15 +47,17 @@ page: $(VENV)/.page $(VENV)/.tiny-en
 	$(BIN)/tritone demo --page
 
 test: $(VENV)/.full
-	$(PYTEST) -n $(WORKERS) -m 'not slow'
-	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory -j 2 lint quick-tests
 
 test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(GRAFANA) $(VENV)/.minilm $(VENV)/.real-onnx $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright $(VENV)/.jieba
 	$(MAKE) --no-print-directory -j 2 lint every-test
 
 # They wait for servers a third of their time.
-every-test:
+quick-tests: $(VENV)/.full
+	$(PYTEST) -n $$(( $(WORKERS) + 1 )) -m 'not slow'
+
+every-test: $(VENV)/.full
 	$(PYTEST) -n $$(( $(WORKERS) + 1 ))
 
 # One process: the tests share the memory of one GPU. Without one they are skipped, and say so.

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
 FOLDERS = ("docs", "src", "training", "benchmarks")
-IGNORED = ("training/data", "training/runs")  # what the recipes make, in .gitignore
+IGNORED = (".venv", "training/data", "training/runs")  # what is made here, in .gitignore
 DOCUMENTS = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]

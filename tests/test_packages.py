@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -102,7 +103,8 @@ def test_imports_point_down_the_list_of_packages() -> None:
 
 def test_what_is_imported_from_beside_the_packages_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "load_as", "Client", "Detector", "Embedder", "Model", "Recognizer", "TritoneError", "Voice"}
+    public = {"load", "load_as", "Client", "Detector", "Embedder", "Model", "Recognizer", "Transcriber", "TritoneError"}
+    public |= {"Voice"}
     beside = {(package, other) for _, package, other in edges() if other not in PACKAGES and other not in FOR_ALL}
     assert {
         (package, other) for package, other in beside if package not in ("cli", "systems") or other not in public
@@ -206,3 +208,13 @@ def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tu
     code = f"import sys, {module}; found = set({unwanted}) & set(sys.modules); sys.exit(str(found) if found else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_no_code_is_installed_too() -> None:
+    """An editable installation has every file, a wheel those that pyproject.toml names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["tritone"]
+    installed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    compiled = {".py", ".pyc", ".c", ".so", ".nbi", ".nbc"}
+    found = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {path for path in found if path.suffix not in compiled} <= installed

@@ -47,6 +47,8 @@ def test_files_of_tls_are_options_or_in_the_environment(
         for name, path in own.items():
             monkeypatch.setenv(f"TRITONE{name[1:].upper().replace('-', '_')}", str(path))
         assert run(*asked) == (0, "4 2.0\n", "")
+        monkeypatch.setattr("tritone.cli.shared.recordings.STDIN", str(files / "four.wav"))
+        assert run("transcribe", "-", *asked[2:]) == (0, "4 2.0\n", "")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -64,6 +64,7 @@ def test_of_wenet_in_float16_with_stages(causal_files: Path, tmp_path: Path) -> 
     assert set(plans_of(Bundle.open(path), tmp_path, roles=roles)) == names(*roles, infix=".fp16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_chunks", [-1, 0])
 def test_of_flexible_streams_that_see_all_of_the_past_or_none(left_chunks: int, tmp_path: Path) -> None:
     def small(config: dict[str, Any]) -> None:
@@ -179,6 +180,7 @@ def ctc_folder(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [transducer_folder, stream_folder, ctc_folder])
 def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> None:
     bundle = export_sherpa_onnx(folder=folder(tmp_path / "m"), output=tmp_path / "b").bundle
@@ -188,7 +190,7 @@ def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> N
 SMALL = {("demo-asr", "decoder"), ("demo-transducer", "predictor"), ("demo-transducer", "joiner")}
 
 
-@pytest.mark.parametrize("name", ["demo-asr", "demo-transducer"])
+@pytest.mark.parametrize("name", ["demo-asr", pytest.param("demo-transducer", marks=pytest.mark.slow)])
 def test_of_the_shipped_models(name: str, tmp_path: Path) -> None:
     """Their weights are stored as int8. Their encoders, which take long to build, are parsed alone."""
     bundle = Bundle.open(name)

@@ -28,7 +28,7 @@ def said(levels: Sequence[int]) -> Any:
     return np.repeat(np.array(levels) / 64, FRAMES * FRAME).astype(np.float32)
 
 
-def test_words_of_a_recording_get_speakers(gateway: Any, run: Any) -> None:
+def test_words_of_a_recording_get_speakers(gateway: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.BytesIO()
     audio = said([*LOW, LOW[-1] + SPACE, *HIGH])
     soundfile.write(file, np.append(audio, audio[-CONTEXT:]), SAMPLE_RATE, format="WAV", subtype="FLOAT")
@@ -44,6 +44,11 @@ def test_words_of_a_recording_get_speakers(gateway: Any, run: Any) -> None:
     unknown = replace(ask, speakers=SpeakerOptions(model="nobody"))
     with pytest.raises(GatewayRefusal, match="nobody"):
         run(speech.transcribe(file.getvalue(), unknown, CALLER))
+    monkeypatch.setattr(speech, "_options", replace(speech._options, speaker_model="nobody"))
+    with pytest.raises(GatewayRefusal, match="nobody"):
+        run(speech.transcribe(file.getvalue(), ask, CALLER))
+    named = replace(ask, speakers=SpeakerOptions(model="voices", num_speakers=2))
+    assert run(speech.transcribe(file.getvalue(), named, CALLER)) == found
 
 
 def test_words_of_a_stream_get_speakers_as_they_come_and_keep_them(gateway: Any, run: Any) -> None:

@@ -283,7 +283,7 @@ def test_the_client_for_event_loops(gateway: GatewayServer) -> None:
 
 
 def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def parts(*_: Any) -> AsyncGenerator[Transcript, None]:
+    async def parts(*_: Any, growing: bool) -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="one")
         raise ServerBusyError("no room")
 
@@ -306,6 +306,13 @@ def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> 
     assert [(each.text, each.type) for each in found.segments] == [(TEXT, "transcript.text.segment")]
     assert found.segments[0].speaker
     assert found.task == "transcribe"
+    with pytest.raises(openai.NotFoundError, match="nobody"):
+        client.audio.transcriptions.create(
+            file=recording(),
+            model="toy",
+            response_format="diarized_json",
+            extra_body={"speakers": {"model": "nobody"}},
+        )
 
 
 def test_each_channel_is_a_speaker_where_that_is_asked_for(client: openai.OpenAI) -> None:

@@ -141,7 +141,7 @@ def transcribe(
     # A single file that was named needs no name in front of its text, nor does one that has a file for it.
     printer = TranscriptPrinter(
         num_files=len(paths),
-        names=(paths != (files or []) or len(paths) > 1) and not documents.one_each,
+        names=not (len(paths) == 1 and files in (paths, ["-"])) and not documents.one_each,
         ids=ids if wavscp is not None else (),
         as_json=json,
         timestamps=timestamps,

@@ -71,6 +71,7 @@ class Live:
         self._since = 0  # where the audio of the segment under way begins, in samples
         self._segment = 0
         self._text = ""  # of the last partial event
+        self._found = False  # whether the segment under way had text, which a partial one may take back
         self._settled: int | None = None
         self._speaking = False
         self._began_s = 0.0  # where the speech of the turn under way begins
@@ -318,7 +319,7 @@ class Live:
             await self._read(replace(last, text="", is_final=False), over=True)  # segments that ended on the way
             last = continued(self._parts, self._placed(last))
             self._speech.observe("final", self, time.monotonic() - asked)
-        if last.text or even_empty:
+        if last.text or even_empty or self._found:
             await self._finish_segment(last, end_s)
 
     def _placed(self, found: Transcript) -> Transcript:
@@ -337,7 +338,7 @@ class Live:
         if over or (found.text, found.settled) == (self._text, self._settled):
             return
         placed = continued(self._parts, self._placed(found))
-        if not (self._text or self._parts.text):
+        if placed.text:
             self._found_text(placed)
         self._text, self._settled = found.text, found.settled
         self._so_far = placed
@@ -346,7 +347,10 @@ class Live:
         self._add_event("partial", self.received_s, self._speech.so_far(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
-        """The first text of a segment."""
+        """Say where a segment's speech begins, at its first text."""
+        if self._found:
+            return
+        self._found = True
         began_s = placed.words[0].start_s if placed.words else self.received_s
         if self._vad is None:
             self._add_event("speech_started", began_s)
@@ -356,10 +360,11 @@ class Live:
     async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
         if end_s is None:
             end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
-        if self._vad is None and placed.text:
-            if not self._text:
+        if self._vad is None:
+            if placed.text:
                 self._found_text(placed)
-            self._add_event("speech_stopped", end_s)
+            if self._found:
+                self._add_event("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
         if self._speakers is not None:
             placed = await self._speakers.labelled(placed, self._recent)
@@ -380,7 +385,7 @@ class Live:
             self._second.begin(event, samples, begin / self.sample_rate, whole=whole)
         self._since = end
         self._segment += 1
-        self._text, self._settled = "", None
+        self._text, self._settled, self._found = "", None, False
         self._parts = self._so_far = Transcript(text="", is_final=False)
 
     def _add_event(self, kind: Any, time_s: float, transcript: Transcript | None = None, **more: Any) -> None:

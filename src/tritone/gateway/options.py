@@ -44,6 +44,7 @@ class GatewayOptions:
         "writes each utterance at its end.",
     )
     vad_model: str = option("", "Model that finds speech in live streams.")
+    speaker_model: str = option("", "Model that tells speakers apart; not needed if there is only one.")
     turn_model: str = option(
         "", "Model that says after a pause whether a speaker has finished, such as Smart Turn; it needs voice activity."
     )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tritone
+from effort import runtimes
 from families.canary_models import (
     CONTEXT,
     END,
@@ -63,7 +64,7 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     found = recognise(folder)
     assert (found.family, found.arguments) == ("nemo", {"archive": folder})
     output = tmp_path_factory.mktemp("b") / "canary"
-    return export_nemo(**found.arguments, output=output, runtimes=("onnxruntime", "torch")).bundle
+    return export_nemo(**found.arguments, output=output, runtimes=runtimes()).bundle
 
 
 def special_of(bundle: Bundle) -> EncoderDecoder:
@@ -104,7 +105,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
     assert np.abs(torch.from_numpy(logits[0]).log_softmax(-1).numpy() - expected).max() < 5e-3
 
 
-@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("on_device", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
     bundle: Bundle, upstream: Any, on_device: bool
 ) -> None:
@@ -126,6 +127,7 @@ def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
         assert [each.tokens for each in alone.segments] == [each.tokens for each in found[index].segments]
 
 
+@pytest.mark.slow
 def test_an_archive_of_nemos_with_the_same_weights_writes_the_same(upstream: Any, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "canary.nemo", upstream)
     assert recognise(archive).arguments == {"archive": archive}

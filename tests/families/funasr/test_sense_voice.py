@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import tritone
+from effort import TORCH, runtimes
 from families import funasr_models
 from families.funasr import upstream
 from tritone.bundle import Bundle
@@ -49,7 +50,7 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     report = export_funasr(
         folder=folder,
         output=tmp_path_factory.mktemp("bundles") / "small",
-        runtimes=("onnxruntime", "torch"),
+        runtimes=runtimes(),
         precisions=("fp32",),
     )
     assert any("option language, auto if none is given" in note for note in report.notes)
@@ -74,7 +75,7 @@ def test_features_are_upstreams_also_beside_longer_ones(offline: SenseVoiceGraph
         np.testing.assert_allclose(row[:count, ::7].numpy(), wanted, atol=2e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+@pytest.mark.parametrize("runtime", ["onnxruntime", TORCH])
 def test_log_probabilities_and_answers_are_upstreams_in_any_company(bundle: Bundle, runtime: str) -> None:
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.graphs.runner import GraphRunner

@@ -62,6 +62,7 @@ class TranscriptionRequest:
     words: bool = False
     segments: bool = False
     logprobs: bool = False
+    speaker_model: str = ""
     num_speakers: int = 0  # 0: as many as there are
     each_channel: bool = False  # is a speaker of its own
     search: Mapping[str, str] = field(default_factory=dict)
@@ -102,8 +103,8 @@ class TranscriptionRequest:
         allowed = [code for each in form.lists.get("allowed_languages", []) for code in each.split(",")]
         allowed += languages if len(languages) > 1 else []
         speakers = form.objects.get("speakers", {})
-        if set(speakers) - {"num_speakers"} or (speakers and response_format != "diarized_json"):
-            raise FieldError("speakers", "has num_speakers alone, and goes with response_format diarized_json")
+        if set(speakers) - {"model", "num_speakers"} or (speakers and response_format != "diarized_json"):
+            raise FieldError("speakers", "has model and num_speakers, and goes with response_format diarized_json")
         each_channel = form.one_of("channels", ("mixed", "each"), "mixed") == "each"
         if each_channel and (speakers or logprobs):
             raise FieldError("channels", "each makes every channel a speaker; leave speakers and logprobs out")
@@ -120,6 +121,7 @@ class TranscriptionRequest:
             words="word" in granularities,
             segments="segment" in granularities or not granularities,
             logprobs=logprobs,
+            speaker_model=speakers.get("model", ""),
             num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
             each_channel=each_channel,
             search=form.objects.get("search", {}),
@@ -143,7 +145,8 @@ class TranscriptionRequest:
                 search["word_times"] = "auto"  # captions end where words do
         if translate:
             if not info.translates:
-                raise FieldError("model", f"'{info.name}' does not translate; Whisper models and Canary do")
+                why = f"'{info.name}' does not translate; Whisper models of several languages and Canary do"
+                raise FieldError("model", why)
             search["task"] = "translate"
         if info.has_prompt:
             prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
@@ -156,7 +159,7 @@ class TranscriptionRequest:
             search=search | dict(self.search),
             texts=self.texts,
             details=self.response_format != "text",  # which have the length of the audio, too
-            speakers=SpeakerOptions(num_speakers=self.num_speakers)
+            speakers=SpeakerOptions(model=self.speaker_model, num_speakers=self.num_speakers)
             if self.response_format == "diarized_json" and not self.each_channel
             else None,
             each_channel=self.each_channel,
