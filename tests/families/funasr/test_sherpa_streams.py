@@ -124,8 +124,9 @@ def test_files_in_int8_have_the_weights_within_half_a_step(folder: Path, tmp_pat
     [
         ({"vocab_size": "21"}, "has 21 tokens by its vocab_size, and there are 20"),
         ({"lfr_window_size": "1"}, "do not fit together"),
-        ({"encoder_output_size": "16"}, "fails when it is run"),
-        ({"decoder_kernel_size": "7"}, "fails when it is run"),
+        ({"encoder_output_size": "16"}, "encoder_output_size = 16, the graphs 8"),
+        ({"decoder_kernel_size": "7"}, "decoder_kernel_size = 7, the graphs 5"),
+        ({"decoder_num_blocks": "1000000"}, "decoder_num_blocks = 1000000, the graphs 2"),
         ({"neg_mean": "a,b"}, "numbers with commas"),
     ],
 )
@@ -146,6 +147,16 @@ def test_other_graphs_and_missing_files_are_refused(tmp_path: Path) -> None:
             node.attribute[0].i = 2  # over the tokens
     onnx.save_model(model, folder / "decoder.onnx")
     with pytest.raises(ExportError, match=r"differs by .* of the size of what comes out"):
+        export_sherpa_onnx(folder=folder, output=tmp_path / "b")
+    folder = written(tmp_path / "unnamed")
+    model = onnx.load(folder / "encoder.onnx")
+    for tensor in model.graph.initializer:
+        if tensor.name.endswith("after_norm.weight"):
+            for node in model.graph.node:
+                node.input[:] = ["renamed" if name == tensor.name else name for name in node.input]
+            tensor.name = "renamed"
+    onnx.save_model(model, folder / "encoder.onnx")
+    with pytest.raises(ExportError, match=r"have no encoder\.after_norm\.weight"):
         export_sherpa_onnx(folder=folder, output=tmp_path / "b")
     folder = written(tmp_path / "several")
     for part in PARTS:

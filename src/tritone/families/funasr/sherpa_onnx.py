@@ -97,17 +97,23 @@ def _network(settings: ModelConfig, state: Mapping[str, Tensor], files: StreamFi
 
 def _settings(source: Source, rows: Rows, state: Mapping[str, Tensor], tokens: list[str]) -> ModelConfig:
     """What a config.yaml would say, but for the heads."""
-    width, blocks, kernel = (
-        source.integer(key) for key in ("encoder_output_size", "decoder_num_blocks", "decoder_kernel_size")
-    )
+    if missing := [name for name in NEEDED if name not in state or not state[name].dim()]:
+        raise ExportError(f"{source.path} and its decoder have no {', '.join(missing)}. Read are {_Graph.written_by}.")
+    memory, seen, kernel = (state[name].shape[-1] for name in NEEDED[:3])
+    hidden, decoder_hidden, width, _ = (len(state[name]) for name in NEEDED[3:])
+    stacks = {"encoder.encoders.": 0, "decoder.decoders.": 0}
+    for stack in stacks:
+        stacks[stack] = len({name.split(".")[2] for name in state if name.startswith(stack)})
+    layers, blocks = stacks.values()
+    for key, found in zip(SIZES, (width, blocks, kernel), strict=True):
+        if source.integer(key) != found:
+            raise ExportError(f"{source.path}: the metadata has {key} = {source.metadata[key]}, the graphs {found}")
     vocab = source.integer("vocab_size")
     if len(tokens) != vocab or len(state["decoder.output_layer.bias"]) != vocab:
         raise ExportError(f"{source.path} has {vocab} tokens by its vocab_size, and there are {len(tokens)} tokens")
     usual = FrontEndConfig()
     if (rows.width, rows.step) != (usual.width, usual.step):
         raise ExportError(f"{source.path}: of models for streams, supported are lfr_window_size 7 and shift 6 alone")
-    memory, seen = (state[f"{name}.weight"].shape[-1] for name in (MEMORY, "predictor.cif_conv1d"))
-    layers = {name.split(".")[2] for name in state if name.startswith("encoder.encoders.")}
     factor, floor = _Graph(source).weights()
     blank, sos, eos = (tokens.index(each) if each in tokens else id for id, each in enumerate(SPECIAL))
     return ModelConfig(
@@ -116,13 +122,13 @@ def _settings(source: Source, rows: Rows, state: Mapping[str, Tensor], tokens: l
         encoder=EncoderConfig(
             input_size=len(rows.shift),
             output_size=width,
-            hidden=len(state["encoder.encoders0.0.feed_forward.w_1.bias"]),
-            blocks=len(layers) + 1,
+            hidden=hidden,
+            blocks=layers + 1,
             kernel=memory,
             norm_eps=EPS,
         ),
         decoder=DecoderConfig(
-            hidden=len(state["decoder.decoders.0.feed_forward.w_1.bias"]),
+            hidden=decoder_hidden,
             blocks=blocks,
             kernel=kernel,
             shift=kernel - 1 - (kernel - 1) // 2,
@@ -134,7 +140,12 @@ def _settings(source: Source, rows: Rows, state: Mapping[str, Tensor], tokens: l
     )
 
 
-MEMORY = "encoder.encoders0.0.self_attn.fsmn_block"
+NEEDED = (
+    *("encoder.encoders0.0.self_attn.fsmn_block.weight", "predictor.cif_conv1d.weight"),
+    *("decoder.decoders.0.self_attn.fsmn_block.weight", "encoder.encoders0.0.feed_forward.w_1.bias"),
+    *("decoder.decoders.0.feed_forward.w_1.bias", "encoder.after_norm.weight", "decoder.output_layer.bias"),
+)
+SIZES = ("encoder_output_size", "decoder_num_blocks", "decoder_kernel_size")  # of the metadata
 SPECIAL = ("<blank>", "<s>", "</s>")  # with their usual ids
 
 
