@@ -175,6 +175,10 @@ def write_archive(path: Path, model: Any, prompt_format: str = "canary2") -> Pat
     content |= {
         "target": "nemo.collections.asr.models.aed_multitask_models.EncDecMultiTaskModel",
         "prompt_format": prompt_format,
+        "prompt_defaults": [
+            {"role": "user", "slots": {"source_lang": "<|en|>", "pnc": "<|pnc|>"}},
+            {"role": "partial"},
+        ],
         "transf_encoder": {"num_layers": 0},
         "transf_decoder": {
             "pre_ln_final_layer_norm": True,

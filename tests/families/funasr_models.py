@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,21 +150,28 @@ def stream_content(factor: float = upstream.PREDICTOR["smooth_factor"], **change
     return content | {name: content[name] | value for name, value in changes.items()}
 
 
-def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
+def paraformer_state(config: ModelConfig, vocab: int = upstream.VOCAB) -> dict[str, torch.Tensor]:
     """The tensors of model.pt, those of training too: upstream made its results with all of them."""
-    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
-    shapes["decoder.embed.0.weight"] = (upstream.VOCAB, config.encoder.output_size)
+    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, vocab).state_dict().items()}
+    shapes["decoder.embed.0.weight"] = (vocab, config.encoder.output_size)
     return {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
 
 
-def write_paraformer(folder: Path, content: dict[str, Any] | None = None, **more: torch.Tensor) -> Path:
+def write_paraformer(
+    folder: Path,
+    content: dict[str, Any] | None = None,
+    *,
+    tokens: Sequence[str] = PARAFORMER_TOKENS,
+    **more: torch.Tensor,
+) -> Path:
     """Write config.yaml, model.pt, am.mvn and tokens.json as the hub has them."""
     content = paraformer_content() if content is None else content
+    settings = parse_config(content)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
-    (folder / "tokens.json").write_text(json.dumps(PARAFORMER_TOKENS, ensure_ascii=False), encoding="utf-8")
-    torch.save(paraformer_state(parse_config(content)) | more, folder / "model.pt")
+    (folder / "am.mvn").write_text(upstream.statistics(settings.front_end.size), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False), encoding="utf-8")
+    torch.save(paraformer_state(settings, len(tokens)) | more, folder / "model.pt")
     return folder
 
 

@@ -3,7 +3,9 @@
 On a GPU the same tests compare it with the CPU.
 """
 
+import string
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from families.conftest import babble, export
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
+from toy import TOKENS
 from toy_lstm import write_toy_lstm
 from tritone.bundle.bundle import Bundle
 from tritone.families.export.report import ExportReport
@@ -22,14 +25,17 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import GREEDY_BLOCK
 from tritone.pipelines.searching.decoder_sizes import DecoderSize
-from tritone.pipelines.searching.transducer import HELD_OUT
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM
+from tritone.pipelines.searching.transducer import HELD_OUT, DeviceBeamSearch, ModifiedBeamSearch
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch.graph import TorchGraph
+from tritone.search.device import bonuses
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 LENGTHS = (9000, 20000, 1200, 15321, 30000, 500, 16000)
 HOTWORDS = (("ab", 2.0),)
+ARPA = "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1 <s>\n-1 </s>\n-1 ab\n\n\\end\\\n"
 CTC = [
     SearchOptions(),
     SearchOptions(mode="prefix-beam", nbest=3),
@@ -196,6 +202,32 @@ def test_streams_are_searched_as_on_the_cpu(
     request.getfixturevalue("as_on_gpu")
     for found, wanted in zip(played(bundle, DEVICE, ways), expected, strict=True):
         alike(found, wanted)
+
+
+def test_beams_that_a_device_has_no_place_for_are_searched_on_the_cpu(
+    stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lm.arpa").write_text(ARPA, encoding="utf-8")
+    search = SearchSettings(lm=tmp_path / "lm.arpa")
+    searching: Any = open_offline(stateful, placement=DEVICE, search=search).searching
+    beams = SearchOptions(mode="modified-beam", lm_weight=0.0)
+    ways = {
+        "alone": beams,
+        "hotwords": replace(beams, hotwords=HOTWORDS),
+        "many hotwords": replace(beams, hotwords=tuple((f"a{letter}", 1.0) for letter in string.ascii_lowercase)),
+        "wide": replace(beams, beam=MAX_DEVICE_BEAM + 1),
+        "language model": replace(beams, lm_weight=0.5),
+    }
+    nodes = {name: len(searching._scorer(ways[name]).automaton.trie.symbol) for name in ("hotwords", "many hotwords")}
+    monkeypatch.setattr(bonuses, "LIST_ENTRIES", nodes["hotwords"] * len(TOKENS))
+    held = {name for name, way in ways.items() if searching.outputs([searching.check(way)])[0] == HELD_OUT}
+    assert held == {"alone", "hotwords"}
+    assert {name for name, way in ways.items() if isinstance(searching.start(way), DeviceBeamSearch)} == held
+    # All room for hotwords is taken.
+    monkeypatch.setattr(bonuses, "MOST_ENTRIES", 2 * len(TOKENS))
+    full: Any = open_offline(stateful, placement=DEVICE).searching
+    assert isinstance(full.start(full.check(beams)), DeviceBeamSearch)
+    assert isinstance(full.start(full.check(ways["hotwords"])), ModifiedBeamSearch)
 
 
 def played(bundle: Bundle, placement: Placement, ways: list[SearchOptions]) -> list[Transcript]:

@@ -87,6 +87,16 @@ def test_a_graph_that_draws_other_noise_is_refused(tmp_path: Path, drawing: dict
         export_piper(voice=voice, output=tmp_path / "ann")
 
 
+def test_a_voice_may_give_the_lengths_of_phonemes_beside_its_sound(tmp_path: Path) -> None:
+    path = write_toy_voice(tmp_path / "piper")
+    model = onnx.load(path)
+    model.graph.node.append(helper.make_node("Identity", ["repeats"], ["durations"]))
+    model.graph.output.insert(0, helper.make_tensor_value_info("durations", TensorProto.INT64, [1]))
+    onnx.save(model, path)
+    bundle = export_piper(voice=path, output=tmp_path / "ann").bundle
+    np.testing.assert_array_equal(tritone.load(bundle.path).speak("Abc.").waveform, sound("abc."))
+
+
 def test_a_voice_is_loaded_without_an_export_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
     voice = tritone.load(write_toy_voice(tmp_path / "piper"))

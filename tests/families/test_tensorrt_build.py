@@ -190,7 +190,7 @@ def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> N
 SMALL = {("demo-asr", "decoder"), ("demo-transducer", "predictor"), ("demo-transducer", "joiner")}
 
 
-@pytest.mark.parametrize("name", ["demo-asr", "demo-transducer"])
+@pytest.mark.parametrize("name", ["demo-asr", pytest.param("demo-transducer", marks=pytest.mark.slow)])
 def test_of_the_shipped_models(name: str, tmp_path: Path) -> None:
     """Their weights are stored as int8. Their encoders, which take long to build, are parsed alone."""
     bundle = Bundle.open(name)

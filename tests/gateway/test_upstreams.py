@@ -189,6 +189,26 @@ def test_the_texts_of_a_long_recording_are_passed_on_in_order(there: Elsewhere) 
     assert got[0].delta in ("on", "one")
 
 
+def test_who_leaves_a_text_ends_its_request(there: Elsewhere) -> None:
+    left = threading.Event()
+
+    async def sent() -> AsyncIterator[bytes]:
+        try:
+            yield f"data: {json.dumps(delta('one'))}\n\n".encode()
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    async def answer(request: Request) -> StreamingResponse:
+        return StreamingResponse(sent(), media_type="text/event-stream")
+
+    there.next.append(answer)
+    with client_of(UpstreamOptions(name="voxtral", url=there.url, events=True)) as client:
+        with client.audio.transcriptions.create(file=wav(said(1)), model="voxtral", stream=True) as stream:
+            assert next(stream).type == "transcript.text.delta"
+        assert left.wait(20)
+
+
 def test_a_server_that_sends_no_events_answers_as_ever(there: Elsewhere) -> None:
     with client_of(UpstreamOptions(name="whisper", url=there.url, events=True)) as client:
         with client.audio.transcriptions.create(file=wav(said(1, 2)), model="whisper", stream=True) as stream:

@@ -244,6 +244,7 @@ class TestStreaming:
                 streaming.advance([Step(slot, toy.toy_waveform("abcd"))])
         assert streaming.advance([Step(slot, np.zeros(0, np.float32), final=True)])[0].text == "abcd"
 
+    @pytest.mark.slow
     def test_a_long_stream_holds_no_audio_back(self, streaming: StreamingPipeline) -> None:
         slot = streaming.open()
         minute = toy.toy_waveform("abcdefghij" * 150)[: 60 * toy.SAMPLE_RATE]

@@ -243,6 +243,7 @@ class TestStreams:
         assert "b" in ended[0]
         assert "b" in results[-1].text
 
+    @pytest.mark.slow
     def test_a_stream_to_be_rescored_never_keeps_more_than_its_limit(self, bundle: Bundle) -> None:
         pipeline = open_streaming(bundle, placement=Placement(threads=1))
         slot = pipeline.open(replace(RESCORING, beam=2, nbest=1))

@@ -15,7 +15,7 @@ from tritone.families.piper.export import export_piper
 from tritone.pipelines.synthesis import pipeline as pipeline_module
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import PAUSE_S
-from tritone.pipelines.synthesis.sentences import MAX_CLAUSE, MAX_SENTENCE, clauses, cleaned, sentences
+from tritone.texts.sentences import MAX_CLAUSE, MAX_SENTENCE, clauses, cleaned, sentences
 
 PAUSE = np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32)
 

@@ -1,5 +1,6 @@
 """Connections in numbers, and TLS."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +26,7 @@ from tritone.net.connections import Connections, Descriptor, Peer, as_peer
 from tritone.net.prometheus import samples
 from tritone.net.tls import expiry
 from tritone.proxy import Limits, Tls
+from tritone.proxy.request import serve
 from tritone.server import TritonServer, free_ports
 
 
@@ -314,3 +318,40 @@ def test_unfit_certificates_are_told(start: Start, tmp_path: Path, certificates:
 
 def test_the_key_is_in_no_representation(start: Start) -> None:
     assert KEY not in repr(start().options)
+
+
+def test_a_connection_is_idle_while_its_client_reads_and_not_while_it_waits_for_more() -> None:
+    """An answer of many parts may take minutes; what is idle for one is closed."""
+    peer = ("127.0.0.1", 9)
+    connections = Connections(Limits(), (8000,), only_ipv4=True)
+    gate: Any = SimpleNamespace(connections=connections)
+    scope: Any = {
+        "method": "POST",
+        "raw_path": b"/",
+        "headers": [],
+        "client": peer,
+        "state": {"connection": SimpleNamespace(when_lost=set(), is_lost=False)},
+    }
+    idle: list[bool] = []
+
+    def look() -> None:
+        idle.append(not connections._busy[peer])
+
+    class Parts:
+        status = 200
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            for part in (b"a", b""):
+                look()
+                await send({"type": "http.response.body", "body": part})
+
+    async def answer(request: Any) -> Parts:
+        look()
+        return Parts()
+
+    async def send(message: Any) -> None:
+        look()
+
+    asyncio.run(serve(gate, scope, send, send, answer))
+    look()
+    assert idle == [False, False, True, False, True, True]

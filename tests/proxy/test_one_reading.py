@@ -235,6 +235,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_json_takes_at_most_eight_times_its_size(name: str) -> None:
     text = BOMBS[name]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from recorded import record
 from search.test_device_stateful import DURATIONS, LENGTHS, SEEDS, TOKENS, Lstm, frames_of
 from tritone.search.hypothesis import Hypothesis
@@ -84,7 +85,7 @@ def alike(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
         assert one == pytest.approx(other, abs=1e-4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     SEEDS,
     st.integers(1, 2),
@@ -128,7 +129,7 @@ def test_there_is_something_to_compare() -> None:
     assert differ > 5
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(SEEDS, DURATIONS, st.integers(1, 5), st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), max_size=8))
 def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(
     seed: int, durations: tuple[int, ...], beam: int, chunks: list[list[int]]
@@ -167,6 +168,23 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(
             del searches, each
 
 
+def test_a_stream_begins_with_nothing_whatever_its_row_had_before() -> None:
+    network, frames, [options] = Lstm(2), frames_of(2, 1, 20), ways(1, 3, False)
+    device = DeviceTransducer(network, "cpu")
+    [before] = on_device(device, [options], [None])
+    device.beams([before], frames, np.array([20]))
+    row, expected = before.row, before.hypotheses(3)
+    assert expected[0].tokens
+    del before
+    device._state_rows[3].free.remove(row)
+    device._state_rows[3].free.appendleft(row)  # the next one has it
+    [search] = on_device(device, [options], [None])
+    device.beams([search], frames[:, :0], np.array([0]))
+    device.beams([search], frames, np.array([20]))
+    assert search.row == row
+    alike(search.hypotheses(3), expected)
+
+
 def test_a_long_stream_keeps_little() -> None:
     network, chunk = Lstm(1), 16
     device = DeviceTransducer(network, "cpu")
@@ -201,7 +219,7 @@ def test_what_is_recorded_uses_the_memory_that_there_is(
             alike(searches[row].hypotheses(5, final=True), host[row].hypotheses(5, final=True))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.booleans(), st.lists(st.integers(0, len(SPELLINGS) - 1), max_size=12))
 def test_tables_add_what_the_scorer_adds(overlapping: bool, tokens: list[int]) -> None:
     tables = BonusTables(len(SPELLINGS), ())

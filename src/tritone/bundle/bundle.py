@@ -346,7 +346,8 @@ def _read_manifest(path: Path) -> Manifest:
         content: Any = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise BundleError(
-            f"{path.parent} is not a bundle: it has no {MANIFEST}. `tritone export` makes one."
+            f"{path.parent} is not a bundle: it has no {MANIFEST}. `tritone export` makes one; `tritone inspect "
+            f"{path.parent}` says how."
         ) from error
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from error

@@ -5,8 +5,8 @@ await serve(gate, scope, receive, send, function)
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Protocol
 
 from tritone.net.connections import as_peer
 from tritone.net.http_server import Receive, Response, Scope, Send, is_lost, when_lost
@@ -78,7 +78,19 @@ async def serve(
     finally:
         gate.connections.end(request.peer)
     count(outcome)
-    await response(scope, receive, send)
+
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        gate.connections.end(request.peer)  # it is the client that is waited for now, and may be for ever
+        try:
+            await send(message)
+        finally:
+            gate.connections.begin(request.peer)
+
+    gate.connections.begin(request.peer)
+    try:
+        await response(scope, receive, sent)
+    finally:
+        gate.connections.end(request.peer)
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str]) -> Response:

@@ -28,6 +28,7 @@ import psutil
 
 from tritone import errors
 from tritone.backend.settings import DRAINING
+from tritone.container import usable_cpus
 from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
 from tritone.net.fetch import fetch
 from tritone.net.prometheus import samples
@@ -44,7 +45,7 @@ from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
 STOOD_STILL_S = 0.4  # longer than `POLL_S`, and shorter than what ends the process of a model
-STARTS = 3  # at most, where the machine stands still in each
+STARTS = 3  # at most, where the machine stands still, or is too busy, in each
 WAIT_STEP_S = 0.2
 TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
@@ -153,7 +154,10 @@ class TritonServer:
         _raise_file_limit()
         starts = count(1)
         while not self._started(installation, may_fail=next(starts) < STARTS):
-            self._notify("the machine stood still while models were loaded; the server is started again\n")
+            self._notify(
+                "the process of a model was lost while the machine stood still, or had more to do than it has cores; "
+                "the server is started again\n"
+            )
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until the server ends by itself or after `terminate`.
@@ -284,7 +288,7 @@ class TritonServer:
         return self._process
 
     def _started(self, installation: Installation, *, may_fail: bool) -> bool:
-        """Start the server; False if a model was lost because the machine stood still, which is an error otherwise."""
+        """Start the server; False if a model was lost for want of a core, which is an error otherwise."""
         self._folder = make_folder()
         self._process, self._kill_at, self._stood_still = None, None, False
         try:
@@ -296,7 +300,7 @@ class TritonServer:
             self.stop()
             # Triton, and the heartbeat of the process itself, give up on a process that pauses in its warm-up.
             lost = isinstance(error, ServerSetupError) and any(words in str(error) for words in LOST_MODEL)
-            if may_fail and self._stood_still and lost:
+            if may_fail and lost and (self._stood_still or os.getloadavg()[0] > usable_cpus()):
                 return False
             raise
         return True

@@ -127,6 +127,7 @@ def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
         assert [each.tokens for each in alone.segments] == [each.tokens for each in found[index].segments]
 
 
+@pytest.mark.slow
 def test_an_archive_of_nemos_with_the_same_weights_writes_the_same(upstream: Any, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "canary.nemo", upstream)
     assert recognise(archive).arguments == {"archive": archive}
@@ -244,5 +245,9 @@ def test_what_the_model_does_not_have_is_an_error(bundle: Bundle, options: dict[
 def test_a_tokenizer_without_the_prompts_tokens_is_refused_and_one_without_times_has_no_words() -> None:
     with pytest.raises(ExportError, match=r"has no <\|startofcontext\|>"):
         prompt_of([each for each in PIECES if each != "<|startofcontext|>"], "t", has_times=True)
+    found = prompt_of(PIECES, "t", has_times=False, languages=("multilingual",))
+    assert (sorted(found["languages"]), found["language"]) == (["aa", "de", "en"], "en")
+    found = prompt_of(PIECES, "t", has_times=False, languages=("en",), usual="de")
+    assert (sorted(found["languages"]), found["language"]) == (["de", "en"], "de")
     found = prompt_of(PIECES, "t", has_times=False)
     assert (found["word_times"], found["prompt"][7]) == (None, IDS["<|notimestamp|>"])

@@ -16,6 +16,7 @@ from families.funasr import upstream
 from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError, InputError
+from tritone.families.export import frame
 from tritone.families.funasr.checkpoint import read_statistics
 from tritone.families.funasr.config import SENSE_VOICE_TAGS as TAGS
 from tritone.families.funasr.config import parse_config
@@ -221,3 +222,16 @@ def test_files_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None
         export_funasr(folder=copy, output=tmp_path / "b")
     with pytest.raises(ExportError, match="leave them out"):
         export_funasr(folder=folder, output=tmp_path / "b", stages=True)
+
+
+def test_an_export_that_needs_more_memory_than_there_is_says_so_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = funasr_models.write_sense_voice(tmp_path / "m"), list[str]()
+    for limit in (None, 2**40, 10**8):
+        monkeypatch.setattr(frame, "machine_bytes", lambda found=limit: found)
+        export_funasr(folder=folder, output=tmp_path / "b", check=False, progress=said.append)
+    warned = [place for place, each in enumerate(said) if "the system may end it" in each]
+    assert len(warned) == 1
+    assert "about 0.4 GB of memory" in said[warned[0]]
+    assert said[warned[0] + 1].startswith("making encoder.onnx")

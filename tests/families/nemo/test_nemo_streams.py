@@ -257,7 +257,7 @@ def tagged_folder(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("tagged", [tagged_archive, tagged_folder])
+@pytest.mark.parametrize("tagged", [tagged_folder, pytest.param(tagged_archive, marks=pytest.mark.slow)])
 def test_tags_are_the_languages_of_texts_and_no_part_of_them(tagged: Callable[[Path], Path], tmp_path: Path) -> None:
     export_nemo(archive=tagged(tmp_path), output=tmp_path / "b", streaming=True)
     recognizer, languages, several = tritone.load(tmp_path / "b"), set(), 0

@@ -78,6 +78,7 @@ def test_networks_of_other_sizes_and_of_the_published_one_are_upstreams(name: st
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_folder_and_its_checkpoint_are_recognised_and_exported_by_the_command(tmp_path: Path) -> None:
     folder = written(tmp_path / "theirs")
     files = {"checkpoint": folder / "embedding_model.ckpt", "config": folder / "hyperparams.yaml"}

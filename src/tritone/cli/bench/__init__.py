@@ -161,8 +161,8 @@ def bench(
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="A.json", help="The report to compare with.")],
-    after: Annotated[Path, typer.Argument(metavar="B.json", help="The report that is compared.")],
+    before: Annotated[Path, typer.Argument(metavar="A", help="The report to compare with, or its folder.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The report that is compared, or its folder.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the comparison as a page.")] = None,
     max_slowdown: Annotated[
         str | None,
@@ -291,4 +291,6 @@ def _share(percent: str) -> float:
 
 def _name(path: Path) -> str:
     """The name of a report: its folder where the file is called report.json, as in every --output."""
+    if path.is_dir():
+        return path.absolute().name
     return path.absolute().parent.name if path.stem == "report" else path.stem

@@ -12,7 +12,7 @@ from tritone.cli.shared import recordings
 from tritone.cli.shared.what import Exporting, bundle_of
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
-from tritone.loadtest.findings.result import Report
+from tritone.loadtest.findings.result import REPORT, Report
 from tritone.loadtest.pages.page import to_csv, write_report
 from tritone.loadtest.plans.build_options import BuildOptions, parse_option, short, text_of
 from tritone.loadtest.plans.generator import Audio
@@ -24,7 +24,6 @@ from tritone.pipelines.embed_options import EmbedFields
 
 DEFAULT_SECONDS = "5"
 DEFAULT_LOADS = "1,2,4,8"
-REPORT = "report.json"  # in the folder that `write_report` fills
 
 Protocol = Literal["grpc", "http"]
 Builds = Annotated[

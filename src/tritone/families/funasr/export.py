@@ -57,6 +57,7 @@ from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
 from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
+from tritone.families.sherpa_onnx.folder import find_streams
 from tritone.runtime import Graph
 
 SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")
@@ -77,6 +78,10 @@ def export_funasr(**choices: Any) -> ExportReport:
     folder = options.folder
     if not folder.is_dir():
         raise ExportError(f"folder not found: {folder}; give one of FunASR's models, with {CONFIG} and {WEIGHTS}")
+    if not (folder / CONFIG).is_file() and (files := find_streams(folder)) is not None:
+        from tritone.families.funasr.sherpa_onnx import SherpaStreamingModel  # it is a model of this module
+
+        return write_bundle(SherpaStreamingModel(options, files), options)
     content = read_config_file(folder / CONFIG)
     if content.get("model") == CT_TRANSFORMER:
         _check_sizes(options, CT_TRANSFORMER)

@@ -192,7 +192,8 @@ class ContextualHotwords(HotwordDecoder):
     def told(
         self, vectors: Tensor, states: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor, counts: Tensor
     ) -> Tensor:
-        return biased(self, vectors, states, valid, memory, hidden[:, None, None, :])
+        # Without layers behind that remember, nothing else depends on how many tokens a row has.
+        return biased(self, vectors * valid, states * valid, valid, memory, hidden[:, None, None, :])
 
 
 def biased(

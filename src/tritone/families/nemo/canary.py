@@ -7,6 +7,7 @@ models/canary; NeMo, nemo/collections/common/prompts/canary2.py.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ TASKS = ("<|transcribe|>", "<|translate|>")
 PUNCTUATION = ("<|nopnc|>", "<|pnc|>")
 WORD_TIMES = ("<|notimestamp|>", "<|timestamp|>")
 END = "<|endoftext|>"
+CODE = re.compile(r"<\|(?!pnc|itn)([a-z]{2,3})\|>")  # the token of a language
 # Those of canary-1b-v2; tokens there are for many more languages.
 LANGUAGES = (
     *("en", "bg", "hr", "cs", "da", "nl", "et", "fi", "fr", "de", "el", "hu", "it", "lv", "lt", "mt", "pl", "pt"),
@@ -117,6 +119,7 @@ class Checkpoint:
     end: int
     prompt: tuple[int | Slot, ...]
     languages: Mapping[str, int]
+    language: str
     task: tuple[int, int] | None
     punctuation: tuple[int, int]
     word_times: tuple[int, int] | None
@@ -183,12 +186,15 @@ def prompt_of(
     *,
     has_times: bool,
     languages: Sequence[str] = LANGUAGES,
+    usual: str | None = None,
     form: str = "canary2",
 ) -> dict[str, Any]:
     """What of a `Checkpoint` follows from its tokens.
 
     Args:
         has_times: whether it was trained to write times.
+        languages: that it knows, where there are tokens of them; if there are of none, all that tokens are of.
+        usual: the one of its own prompts; None for English.
         form: the prompt's, of `PROMPTS`.
 
     Raises:
@@ -200,7 +206,8 @@ def prompt_of(
     needed = [token for each in prompt for token in choices.get(each, (each,) if each.startswith("<|") else ())]
     if missing := [each for each in (*needed, END) if each not in ids]:
         raise ExportError(f"{origin} has no {', '.join(missing)}, which prompts of form {form} are made of")
-    known = {code: ids[token] for code in languages if (token := f"<|{code}|>") in ids}
+    known = {code: ids[token] for code in (*languages, usual) if (token := f"<|{code}|>") in ids}
+    known = known or {found[1]: id for token, id in ids.items() if (found := CODE.fullmatch(token))}
     if not known:
         raise ExportError(f"{origin} has no token of a language, such as <|en|>")
     first = ids.get("<|0|>")
@@ -220,6 +227,7 @@ def prompt_of(
         "end": ids[END],
         "prompt": tuple(map(place, prompt)),
         "languages": known,
+        "language": next((each for each in (usual, "en") if each in known), next(iter(known))),
         "task": tuple(ids[each] for each in TASKS) if "task" in prompt else None,
         "punctuation": tuple(ids[each] for each in PUNCTUATION),
         "word_times": tuple(ids[each] for each in WORD_TIMES) if timed else None,

@@ -18,7 +18,7 @@ from tritone.families.export.checkpoint import load_checkpoint, state_of, withou
 from tritone.families.export.settings import Section, shown
 from tritone.families.export.tokens import pieces_of
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
-from tritone.families.nemo.canary import LANGUAGES, PROMPTS, Checkpoint, canary_sizes, made, prompt_of
+from tritone.families.nemo.canary import CODE, LANGUAGES, PROMPTS, Checkpoint, canary_sizes, made, prompt_of
 from tritone.families.nemo.config import ENCODER_KEYS, FEATURE_KEYS, MAX_LAYERS, encoder_config, feature_config
 from tritone.families.nemo.model import BANDS, TRAINING, check_bands
 
@@ -82,7 +82,9 @@ def read_archive(path: Path) -> Checkpoint:
     if len(pieces) > decoder.vocab:
         raise ExportError(f"{path}: its tokenizers have {len(pieces)} pieces, its decoder {decoder.vocab} tokens")
     tokens = [*pieces, *(f"<unused-{id}>" for id in range(len(pieces), decoder.vocab))]
-    found = prompt_of(tokens, str(path), has_times=languages != LANGUAGES, languages=languages, form=form)
+    found = prompt_of(
+        tokens, str(path), has_times=languages != LANGUAGES, languages=languages, usual=_usual(whole), form=form
+    )
     return Checkpoint(
         network=made(state, features, encoder, decoder, str(path)),
         features=features,
@@ -131,6 +133,14 @@ def _heads(whole: Section) -> int:
         if settings.flag(name, False) != only:
             raise ExportError(f"transf_decoder.config_dict.{name} is {not only}; only {only} can be exported")
     return settings.whole("num_attention_heads")
+
+
+def _usual(whole: Section) -> str | None:
+    """The language of the prompts that the model was trained with last, if the config says it."""
+    turns = whole.get("prompt_defaults", None)
+    slots = [turn.get("slots") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    named = [str(each.get("source_lang")) for each in slots if isinstance(each, dict)]
+    return next((found[1] for each in named if (found := CODE.fullmatch(each))), None)
 
 
 def _pieces(path: Path, whole: Section) -> tuple[list[str], tuple[str, ...]]:

@@ -29,7 +29,7 @@ from tritone.pipelines.synthesis.pipeline import phoneme_ids
 
 NAMES = {"input": "phonemes", "input_lengths": "num_phonemes", "scales": "scales", "sid": "speaker"}
 """Piper's inputs, and what they are called in bundles."""
-OUTPUT = "waveform"
+SOUND, OUTPUT = "output", "waveform"
 TRIAL = "hɛloʊ wɜːld"
 MAX_DIFFERENCE = 1e-5  # of samples; the networks are the same
 GRAPH = "model.onnx"
@@ -88,19 +88,24 @@ def _check(source: Source, synthesis: Synthesis) -> None:
     """Make sure that a graph takes what voices of Piper take."""
     wanted = [name for name in NAMES if name != "sid" or synthesis.speakers]
     found = [each.name for each in source.inputs]
-    if sorted(found) != sorted(wanted) or len(source.outputs) != 1:
+    if sorted(found) != sorted(wanted) or (len(source.outputs) != 1 and _sound(source).name != SOUND):
         raise ExportError(
             f"{source.path} takes {', '.join(found)} and has {len(source.outputs)} outputs; a voice of Piper with "
             f"{len(synthesis.speakers) or 'one'} speaker{'s' if synthesis.speakers else ''} takes {', '.join(wanted)} "
-            "and has one"
+            f"and has one, or one that is called {SOUND}"
         )
     kinds = {"scales": (TensorProto.FLOAT, 1), "input": (TensorProto.INT64, 2)}
     for each in source.inputs:
         dtype, axes = kinds.get(each.name, (TensorProto.INT64, 1))
         if (each.dtype, len(each.shape)) != (dtype, axes):
             raise ExportError(f"{source.path}: the input {each} is not that of a voice of Piper")
-    if source.outputs[0].dtype != TensorProto.FLOAT:
-        raise ExportError(f"{source.path}: the output {source.outputs[0]} is no float32")
+    if _sound(source).dtype != TensorProto.FLOAT:
+        raise ExportError(f"{source.path}: the output {_sound(source)} is no float32")
+
+
+def _sound(source: Source) -> Any:
+    """The output with the samples: the only one, or that of the name, beside which newer voices have lengths."""
+    return next((each for each in source.outputs if each.name == SOUND), source.outputs[0])
 
 
 def _ours(source: Source) -> Any:
@@ -111,7 +116,7 @@ def _ours(source: Source) -> Any:
     if OUTPUT in {name for node in graph.node for name in node.output}:
         raise ExportError(f"{source.path} has a tensor {OUTPUT} already; it is no voice of Piper")
     fix_noise(model)
-    graph.node.append(helper.make_node("Flatten", [graph.output[0].name], [OUTPUT], axis=1))
+    graph.node.append(helper.make_node("Flatten", [_sound(source).name], [OUTPUT], axis=1))
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", "samples"]))
     return model
@@ -124,7 +129,7 @@ def _difference(source: Source, synthesis: Synthesis, path: Path) -> float:
     inputs = {"input": np.array([ids]), "input_lengths": np.array([len(ids)]), "scales": scales}
     if synthesis.speakers:
         inputs["sid"] = np.array([max(synthesis.speakers.values())])
-    (wanted,) = run(opened(source.path), source, inputs, [source.outputs[0].name])
+    (wanted,) = run(opened(source.path), source, inputs, [_sound(source).name])
     (found,) = run(opened(path), source, {NAMES[name]: value for name, value in inputs.items()}, [OUTPUT])
     difference = largest_difference(found, wanted.reshape(1, -1), GRAPH)
     if difference > MAX_DIFFERENCE or not found.size:

@@ -20,6 +20,7 @@ from tritone.loadtest.options import TENSORS
 from tritone.report.stamp import Stamp
 
 SCHEMA = 1
+REPORT = "report.json"  # in the folder that `write_report` fills
 FLOAT32 = "float32"  # in messages, as all audio was sent before there was another way
 STREAM_LATENCIES = ("first_partial", "first_partial_chunk", "chunk", "final")
 Loop = Literal["closed", "constant", "poisson", "streaming"]
@@ -226,11 +227,13 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """Read what `save` wrote.
+        """Read what `save` wrote, or the report in a folder of `tritone bench --output`.
 
         Raises:
             InputError: no such file, or not such a report; the message names the file and the field.
         """
+        if path.is_dir():
+            path /= REPORT
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields["schema"] != SCHEMA:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tritone.errors import InputError
-from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import REPORT, Measurement, Report
 from tritone.loadtest.findings.series import (
     LOADS,
     LOOPS,
@@ -258,7 +258,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises:
         InputError: the folder cannot be written.
     """
-    written = [folder / "report.json"]
+    written = [folder / REPORT]
 
     def write(name: str, content: bytes) -> None:
         (folder / name).write_bytes(content)

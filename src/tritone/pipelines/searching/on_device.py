@@ -210,11 +210,11 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
         """
         from tritone.search.device.greedy import look_ahead
+        from tritone.search.device.kernels_for import stateful_beams_for
         from tritone.search.device.stateful import FIRST
         from tritone.search.device.stateful_beam import StatefulBeamLoop
 
         beam = searches[0].beam
-        reads = [each.row or FIRST for each in searches]
         state_rows = self._rows_with(searches, beam)
         tables = self._tables if any(each.share is not None for each in searches) else None
         shape = _padded(encoder_out.shape)
@@ -223,8 +223,9 @@ class DeviceTransducer:
         name = "stateful-beam", beam, penalised, tables is not None
 
         def make() -> Any:
-            network = self._of_stateful(state_rows)
-            del network["kernels"]
+            # Tried with the first beam, as most models have none; nothing else is recorded meanwhile.
+            self._loops.between(lambda: stateful_beams_for(self._place), False)
+            network = self._of_stateful(state_rows) | {"kernels": stateful_beams_for(self._place)}
             return StatefulBeamLoop(**network, tables=tables, beam=beam, penalised=penalised)
 
         loop, block = self._loop(name, make), max(2, look_ahead(encoder_out.shape[1]))
@@ -237,15 +238,14 @@ class DeviceTransducer:
             # A stream goes as far as old differences are decided, and then on.
             counts = [each.ready(left) for each, left in zip(searches, (ends - first).tolist(), strict=True)]
             numbers = [
-                (at, count, read, each.row, each.entry, each.kept)
-                for each, at, count, read in zip(searches, first.tolist(), counts, reads, strict=True)
+                (at, count, each.row if each.num_frames else FIRST, each.row, each.entry, each.kept)
+                for each, at, count in zip(searches, first.tolist(), counts, strict=True)
             ]
             small = [_filled(numbers, shape[0], np.int64), *weights]
             scores, hashes, found = self._loops(name, loop, encoder_out, shape, small, max(counts), block=block)
             for row, (search, count) in enumerate(zip(searches, counts, strict=True)):
                 search.follow(scores[row].copy(), hashes[row].copy(), found[row], count)
             first += counts
-            reads = [each.row for each in searches]
 
     def _rows_with(self, searches: Sequence[DeviceState] | Sequence[DeviceBeam], beam: int) -> Any:
         """The states of searches, greedy ones if `beam` is 0; each of these has a row there as long as it is there."""

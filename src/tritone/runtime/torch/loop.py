@@ -54,8 +54,8 @@ class DeviceLoops:
         self._limit = MAX_RECORDED
         self._pool: Any = None
 
-    def between(self, change: Callable[[], None], moves: bool = True) -> None:
-        """Change memory that loops use, while none of them runs.
+    def between(self, change: Callable[[], object], moves: bool = True) -> None:
+        """Change memory that loops use, or do other work on the device, while none of them runs.
 
         Args:
             moves: whether other memory is used from then on; what was recorded with the old is dropped.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES = 8  # of a row and a token
 FIRST_ENTRIES, MOST_ENTRIES = 2**20, 2**25  # of all rows and tokens, at first and at most: 8 and 256 MB
-LIST_ENTRIES = 2**22  # of one list of hotwords; longer ones are searched on the CPU
+LIST_ENTRIES = 2**23  # of one list of hotwords, 125 names with 8,193 tokens; longer ones are searched on the CPU
 
 
 class Share:
@@ -54,7 +54,7 @@ class BonusTables:
         num_tokens: int,
         silent: tuple[int, ...],
         device: torch.device | str = "cpu",
-        change: Callable[[Callable[[], None], bool], None] = lambda change, moves: change(),
+        change: Callable[[Callable[[], object], bool], object] = lambda change, moves: change(),
     ) -> None:
         """Start with row 0 alone.
 

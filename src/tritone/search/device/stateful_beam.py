@@ -70,17 +70,18 @@ class StatefulBeamLoop:
         durations: Sequence[int] = (),
         penalised: bool = False,
         device: torch.device | str = "cpu",
+        kernels: Any = None,
     ) -> None:
         """Take the network.
 
         Args:
-            predict, join: as of `StatefulLoop`.
+            predict, join, kernels: as of `StatefulLoop`.
             rows: `beam_rows`; there are some.
             tables: what hotwords add, None if no row has any.
             beam: hypotheses kept after each frame.
             penalised: whether any row has a blank penalty.
         """
-        self._predict, self._join, self._rows, self._tables = predict, join, rows, tables
+        self._predict, self._join, self._rows, self._tables, self._kernels = predict, join, rows, tables, kernels
         self._beam, self._vocab_size, self._blank_id, self._penalised = beam, vocab_size, blank_id, penalised
         self._idle = idle_token(vocab_size, blank_id)
         self._steps = torch.tensor(durations or [1], dtype=torch.int64, device=device).clamp(min=1)
@@ -117,8 +118,35 @@ class StatefulBeamLoop:
 
     def step(self, *state: Tensor) -> list[Tensor]:
         """Search the next frame of each row; rows without one stay as they are."""
-        frame, scores, bonuses, hashes, places, entries, vectors, *more = state
-        *states, found, frames, numbers, penalties, temperatures = more
+        frame, *beam, vectors = state[:7]
+        *states, found, frames, numbers, penalties, temperatures = state[7:]
+        if self._kernels is not None:
+            logits = self._join(*self._kernels.spread_frame(frames, frame, vectors, self._beam, numbers))
+            *new, rows, given, adds = self._kernels.stateful_beam_step(
+                logits,
+                (frame, *beam, found, numbers, penalties, temperatures),
+                steps=self._steps,
+                tables=None if self._tables is None else (self._tables.gains, self._tables.following),
+                vocab_size=self._vocab_size,
+                blank_id=self._blank_id,
+                idle_id=self._idle,
+                source_bits=SOURCE_BITS,
+            )
+        else:
+            *new, rows, given, adds = self._extended(
+                frame, beam, vectors, found, frames, numbers, penalties, temperatures
+            )
+        before = [each.index_select(0, rows) for each in (vectors, *states)]
+        after = (
+            torch.where(adds.view(-1, *[1] * (old.dim() - 1)), new, old)
+            for new, old in zip(self._predict(given.unsqueeze(1), *before[1:]), before, strict=True)
+        )
+        return [*new, *after, found, frames, numbers, penalties, temperatures]
+
+    def _extended(self, frame: Tensor, state: Sequence[Tensor], vectors: Tensor, found: Tensor, *more: Tensor) -> Any:
+        """What `kernels.stateful_beam_step` gives, by torch's operators."""
+        scores, bonuses, hashes, places, entries = state
+        frames, numbers, penalties, temperatures = more
         (batch, beam), vocab, ranks = scores.shape, self._vocab_size, self._ranks
         row = torch.arange(batch, device=frame.device)
         now = frames[row, (numbers[:, Number.FIRST] + frame).clamp(max=frames.shape[1] - 1)].unsqueeze(1)
@@ -156,16 +184,8 @@ class StatefulBeamLoop:
         ]
         # What steps beyond the last frame write is never read.
         found.index_copy_(2, frame.clamp(max=frames.shape[1]), torch.stack(fields, 1).unsqueeze(2))
-        before = [each.index_select(0, (row.unsqueeze(1) * beam + source).flatten()) for each in (vectors, *states)]
-        given, adds = torch.where(adds, token, self._idle).view(-1, 1), adds.flatten()
-        after = (
-            torch.where(adds.view(-1, *[1] * (old.dim() - 1)), new, old)
-            for new, old in zip(self._predict(given, *before[1:]), before, strict=True)
-        )
-        return [
-            *(frame + 1, scores, bonuses, hashes, places, entries, *after),
-            *(found, frames, numbers, penalties, temperatures),
-        ]
+        rows, given = row.unsqueeze(1) * beam + source, torch.where(adds, token, self._idle)
+        return frame + 1, scores, bonuses, hashes, places, entries, rows.flatten(), given.flatten(), adds.flatten()
 
     def left(self, *state: Tensor) -> Tensor:
         """How many frames there are to search."""

@@ -11,7 +11,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from tritone.errors import InputError
+
 MAX_SENTENCE = 300  # characters; about 20 s of speech, for which a network of Piper takes some hundred megabytes
+MAX_REST = 4096  # characters without a word
 MAX_CLAUSE = 200  # characters, at most 800 bytes: espeak-ng reads lines of less than 1000
 ABBREVIATIONS = frozenset(
     {"dr", "mr", "mrs", "ms", "prof", "st", "vs", "etc", "cf", "nr", "fig", "vol", "inc", "ltd", "jr", "sr", "gen"}
@@ -53,6 +56,33 @@ def sentences(text: str, most: int = MAX_SENTENCE) -> Iterator[str]:
                 yield from pieces(plain[begin : found.end()], most)
                 begin = found.end()
         yield from pieces(plain[begin:], most)
+
+
+class ComingText:
+    """A text that comes in parts, which are cut anywhere."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def add(self, part: str) -> list[str]:
+        """The sentences that are complete with this part; the last one may go on.
+
+        Raises:
+            InputError: a sentence has no end.
+        """
+        self._rest = cleaned(self._rest + part)
+        found = list(sentences(self._rest))
+        if len(found) > 1:
+            self._rest = found.pop() + self._rest[len(self._rest.rstrip()) :]
+            return found
+        if len(self._rest) > MAX_REST:
+            raise InputError(f"{len(self._rest):,} characters came, in which nothing can be spoken")
+        return []
+
+    def end(self) -> list[str]:
+        """The rest."""
+        rest, self._rest = self._rest, ""
+        return list(sentences(rest))
 
 
 def clauses(sentence: str) -> Iterator[tuple[str, str]]:
