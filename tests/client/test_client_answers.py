@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tritone.client import AsyncClient, Client
+from tritone.client.models import ModelInfo, Tensor
 from tritone.errors import InputError
 from tritone.server import TritonServer
 from wire_toys import toy_server
@@ -88,3 +89,19 @@ def test_tasks_ask_any_model_and_read_many_answers(server: TritonServer):
     assert first == [b"twice"]
     np.testing.assert_array_equal(scaled, 3 * table)
     np.testing.assert_array_equal(again, 3 * table)
+
+
+@pytest.mark.parametrize(("characters", "limits"), [(1, 1), (1000, 1), (1001, 2), (16_384, 17)])
+def test_a_long_text_may_be_spoken_for_longer(monkeypatch: pytest.MonkeyPatch, characters: int, limits: int) -> None:
+    asked: list[float] = []
+
+    def answers(call: Any) -> Iterator[Any]:
+        asked.append(call.timeout_s)
+        yield from ()
+
+    with Client("localhost:1", timeout_s=20) as client:
+        info = ModelInfo(name="voice", kind="synthesis", inputs={"TEXT": Tensor("BYTES", (1,))})
+        monkeypatch.setattr(client, "model", lambda *_, **__: info)
+        monkeypatch.setattr(client._transport, "answers", answers)
+        assert list(client.speak_iter("a" * characters)) == []
+    assert asked == [20 * limits]

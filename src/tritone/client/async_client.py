@@ -190,10 +190,10 @@ class AsyncClient:
         """Speak a text, and yield each sentence as soon as it has come. See `Client.speak`.
 
         Args:
-            timeout_s: how long the whole text may take, in seconds; None is the client's own limit of a request.
+            timeout_s: how long the whole text may take, in seconds; None is as of `Client.speak`.
         """
         call = self._client._speech(await self.model(model, kind="synthesis"), text, options)
-        call = replace(call, timeout_s=timeout_s or self.timeout_s, more_headers=headers or {})
+        call = replace(call, timeout_s=timeout_s or call.timeout_s, more_headers=headers or {})
         async with aclosing(self._transport.answers(call)) as answers:
             async for answer in answers:
                 yield answer

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tritone.client.shared_memory import SharedMemoryTransport
 
 DEFAULT_TIMEOUT_S = 60.0
+TIMED_CHARS = 1000  # of a text to speak: about a minute of speech, for which there is the limit of one request
 DEFAULT_CONCURRENCY = 8
 DEFAULT_RETRIES = 0
 GOODBYE_S = 5.0  # for the end of a sequence that nobody wants any more
@@ -465,7 +466,7 @@ class Client:
         """Speak a text, as a whole.
 
         Args:
-            text: of up to 16,384 characters.
+            text: of up to 16,384 characters; it may take the client's `timeout_s` for each 1,000 that it begins.
             model: which voice; None takes the only one there is.
             options: `speed`, 0.25 to 4, and `speaker`, one of the voice's; the model decides what is not given.
 
@@ -484,7 +485,7 @@ class Client:
         return Call(
             model=info.name,
             tensors=info.tensors({TO_SPEAK: np.array([text.encode(errors="replace")], dtype=object)}),
-            timeout_s=self.timeout_s,
+            timeout_s=self.timeout_s * max(1, math.ceil(len(text) / TIMED_CHARS)),
             reply=SpokenReply(info.sample_rate),
             parameters=request_parameters(options),
         )
