@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_bundle_is_that_of_funasrs_folder(folder: Path, tmp_path: Path) -> None:
-    assert recognise(folder).family == "sherpa-onnx"
+    assert (recognise(folder).family, recognise(folder).extra) == ("sherpa-onnx", "export")
     report = export_sherpa_onnx(folder=folder, output=tmp_path / "ours")
     wanted = export_funasr(folder=of_funasr(tmp_path / "model"), output=tmp_path / "theirs", check=False).bundle
     ours, theirs = (each.manifest.model_copy(update={"provenance": None}) for each in (report.bundle, wanted))
