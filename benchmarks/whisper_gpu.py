@@ -239,7 +239,7 @@ def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
             if rows == 64:
                 found["kernels_us"] = profile(lambda: device.step(64))
                 found["step_ms_64_sampled"] = median_ms(lambda: device.step(64, sampled=True))
-                found["step_ms_64_told"] = median_ms(lambda: device.step(64, told=True))
+                found["step_ms_64_told"] = median_ms(lambda: device.step(64, scored=True))
         numbers[:, 14] = np.arange(rows) // 5 * 5
         numbers[:, 15] = 5
         device.begin([*range(rows)], numbers, origin)
@@ -254,7 +254,7 @@ def step(engine: Engine, device: OnDevice, dims: Dims) -> dict[str, Any]:
                 found["kernels_of_one_request_ms"] = of_one / 1e3
         features = torch.zeros(count, 3000, dims.num_bins, device=device.writing.network.device)
         places = torch.tensor(slots, device=features.device)
-        launched = partial(device.writing.network.hear, features, places, device.writing.caches)
+        launched = partial(device.writing.network.encode, features, places, device.writing.caches)
         for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
             with sdpa_kernel([getattr(SDPBackend, name)]):
                 found[f"encoder_ms_{count}_launched_{name}"] = median_ms(launched, 5)

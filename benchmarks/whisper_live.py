@@ -48,7 +48,7 @@ def share_windows(pipeline: WhisperPipeline) -> None:
     """Encode windows that are the same once."""
     answers: Any = pipeline._answers
     assert isinstance(answers, Together)
-    hear = answers._network.hear
+    hear = answers._network.encode
 
     kept: dict[bytes, Any] = {}
 
@@ -61,7 +61,7 @@ def share_windows(pipeline: WhisperPipeline) -> None:
             kept[key] = hear(windows)
         return {name: array.copy() for name, array in kept[key].items()}  # it is changed by who takes it
 
-    answers._network.hear = shared  # type: ignore[method-assign]
+    answers._network.encode = shared  # type: ignore[method-assign]
 
 
 def played(streams: WhisperStreams, waveform: np.ndarray, options: Mapping[str, DecodingOptions]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Preparing:
         return part
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for all threads that were begun."""
+        """Wait for all threads that were started."""
         for thread in self._threads:
             thread.join(timeout_s)
 

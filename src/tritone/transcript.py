@@ -73,7 +73,7 @@ class Transcript:
     count from the start of the stream.
 
     `tags`: what else a model says of the audio as a whole, by name, such as ("emotion", "HAPPY") (SenseVoice).
-    `segments` are of models that write them (Whisper). `language`: the code of the language, of models that are told it
+    `segments` are of models that write them (Whisper). `language`: the code of the language, of models that take it
     or find it out; `languages`: what was found, likeliest first, with its probability. Empty elsewhere.
     `settled`: characters at the start of a partial text that do not change any more; None where a model does not tell.
     """

@@ -121,7 +121,7 @@ def save(folder: Path, kind: str, model: Any, **how: Any) -> Path:
 
 
 def export_streams(folder: Path) -> Path:
-    """A model that is told the language, for whole utterances and for streams."""
+    """A model that takes the language, for whole utterances and for streams."""
     kind = "nemotron3_5_asr"
     return export_nemo(
         archive=save(folder / "m", kind, random_model(kind)), output=folder / "b", streaming=True

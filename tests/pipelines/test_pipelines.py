@@ -287,10 +287,10 @@ def test_nothing_in_floats_after_16_bit_samples_leaves_them_as_they_are_when_a_g
     waiting = WaitingSamples(1, WINDOW)
     waiting.open(0, 0)
     for chunk, silence in ((samples, 0), (np.zeros(0, np.float32), 60)):
-        waiting.hear(slots, [chunk], np.array([silence]))
+        waiting.add(slots, [chunk], np.array([silence]))
         waiting.settle(slots)  # no step was taken: the graph failed
     block = np.zeros((1, WINDOW), np.float32)
-    waiting.hear(slots, [np.zeros(0, np.float32)], np.array([0]))
+    waiting.add(slots, [np.zeros(0, np.float32)], np.array([0]))
     waiting.fill(slots, block)
     np.testing.assert_array_equal(block[0], samples / np.float32(32768))
 
@@ -318,7 +318,7 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
             is_pcm[slot] &= kind == PCM or not len(chunk)
             silences.append(data.draw(st.sampled_from([0, 0, 0, 60])))
             expected[slot] = np.concatenate((expected[slot], wide, np.zeros(silences[-1], np.float32)))
-        waiting.hear(chosen, chunks, np.array(silences))
+        waiting.add(chosen, chunks, np.array(silences))
         fails = data.draw(st.booleans())
         while not fails and len(ready := chosen[waiting.count[chosen] >= WINDOW]):
             kind = PCM if waiting.are_pcm(ready) and data.draw(st.booleans()) else FLOAT
@@ -335,7 +335,7 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
             chunk[:] = 1  # memory of a request, which is somebody else's now
         assert waiting.count[chosen].tolist() == [len(expected[slot]) for slot in chosen.tolist()]
     rest = np.full((2, WINDOW), 99, np.float32)
-    waiting.hear(slots, [np.zeros(0, np.float32)] * 2, np.zeros(2, np.int64))
+    waiting.add(slots, [np.zeros(0, np.float32)] * 2, np.zeros(2, np.int64))
     for slot, row, count in zip(slots.tolist(), rest, waiting.fill(slots, rest).tolist(), strict=True):
         assert count == min(len(expected[slot]), WINDOW)
         np.testing.assert_array_equal(row[:count], expected[slot][:count])

@@ -518,16 +518,16 @@ def test_long_recordings_that_have_begun_hold_nobody_back(
 ) -> None:
     few = small(host, windows=1, rows=0)
     assert isinstance(few, Together)
-    hear, may, over = few._network.hear, threading.Semaphore(0), threading.Semaphore(0)
+    hear, may, over = few._network.encode, threading.Semaphore(0), threading.Semaphore(0)
 
     def slowly(windows: Any) -> Any:
         assert may.acquire(timeout=60)
         return hear(windows)
 
-    monkeypatch.setattr(few._network, "hear", slowly)
+    monkeypatch.setattr(few._network, "encode", slowly)
     monkeypatch.setattr(host, "_answers", few)
     has_begun = threading.Event()
-    tell = few._has_begun
+    tell = few._mark_started
 
     def told(recording: Any) -> None:
         tell(recording)
@@ -580,14 +580,14 @@ def test_a_call_that_fails_in_company_is_made_again_for_each_alone(
     monkeypatch.setattr(few._network, "decoder", short_of_memory)
     assert [*map(tokens, few.run([host.course(each, PLAIN) for each in waveforms]))] == [*map(tokens, expected)]
     assert max(failed) >= 2
-    hear, lost = few._network.hear, len(features_of(host._features_of.args[0], waveforms[1]))
+    hear, lost = few._network.encode, len(features_of(host._features_of.args[0], waveforms[1]))
 
     def broken(windows: Any) -> Any:
         if any(len(each) == lost for each in windows):
             raise RuntimeError("no such window")
         return hear(windows)
 
-    monkeypatch.setattr(few._network, "hear", broken)
+    monkeypatch.setattr(few._network, "encode", broken)
     first, second, third = few.run([host.course(each, PLAIN) for each in waveforms])
     assert isinstance(second, UnexpectedError)
     assert [tokens(each) for each in (first, third)] == [tokens(expected[0]), tokens(expected[2])]

@@ -50,7 +50,7 @@ def test_rules_of_each_row_are_those_of_the_host() -> None:
                 rules[row].apply(expected[row], tokens)
             np.testing.assert_array_equal(chooser.scores(torch.from_numpy(logits), texts), expected)
             going = texts.column(ROWS, Column.GOING).tolist()
-            found = chooser.choose(torch.from_numpy(logits), texts, sampled=False, told=False).numpy()
+            found = chooser.choose(torch.from_numpy(logits), texts, sampled=False, scored=False).numpy()
             for row in np.flatnonzero(going).tolist():
                 assert found[0, row] == expected[row].argmax()
                 written[row].append(int(found[0, row]))
@@ -65,7 +65,7 @@ def test_a_prompt_is_read_before_anything_is_written_and_silence_is_told_where_i
     read, told = [], []
     for _ in range(4):
         read.append(int(texts.column(1, Column.TOKEN)[0]))
-        told.append(chooser.choose(logits, texts, sampled=False, told=False)[:, 0].tolist())
+        told.append(chooser.choose(logits, texts, sampled=False, scored=False)[:, 0].tolist())
     assert read == [7, 8, 9, 20]
     assert [each[0] for each in told] == [-1, -1, 20, 20]
     silence = float(torch.softmax(logits[0], 0)[63])
@@ -81,11 +81,11 @@ def test_samples_follow_the_probabilities_and_are_a_rows_own() -> None:
     for row in range(2000):
         begun(texts, row, [1], HEAT=10**6, SEED=row << 20)
     before = texts.table.clone()
-    found = chooser.choose(logits, texts, sampled=True, told=False)[0]
+    found = chooser.choose(logits, texts, sampled=True, scored=False)[0]
     counts = torch.bincount(found.long(), minlength=VOCAB)[5:8] / 2000
     np.testing.assert_allclose(counts, probabilities, atol=0.04)  # three deviations of 2,000 samples
     texts.table[:1] = before[1999:]
-    assert chooser.choose(logits[:1], texts, sampled=True, told=False)[0, 0] == found[1999]
+    assert chooser.choose(logits[:1], texts, sampled=True, scored=False)[0, 0] == found[1999]
 
 
 def test_hashes_of_neighbours_look_random() -> None:

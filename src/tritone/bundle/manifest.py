@@ -138,7 +138,7 @@ class Encoder(_Part):
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
     `languages`: of a graph that takes the language of each utterance, the numbers that it takes, by language;
-    `language`: the one that it gets where nobody names one. `text_forms`: of a graph that is told how to write, the
+    `language`: the one that it gets where nobody names one. `text_forms`: of a graph that takes how to write, the
     numbers that it takes for numbers in words without punctuation, and for figures with punctuation. `tags`: what its
     output `tags` says of an utterance, a token for each.
     """
@@ -184,7 +184,7 @@ class Vocabulary(_Part):
 
 
 class Hotwords(_Part):
-    """Phrases that the network itself is told.
+    """Phrases that the network itself takes.
 
     `no_bias`: the id that it writes where there is none of them (SeACo); None if all of its tokens stand. `words`: a
     file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`. `max_phrases`:
@@ -436,7 +436,7 @@ class Attending(_Part):
         return layer_names("cross", self.layers)
 
     @property
-    def heard_names(self) -> tuple[str, ...]:
+    def encoder_names(self) -> tuple[str, ...]:
         """What the decoder takes of the encoder."""
         return self.cross_names
 
@@ -564,7 +564,7 @@ class EncoderDecoder(Attending):
         return self.eot
 
     @property
-    def heard_names(self) -> tuple[str, ...]:
+    def encoder_names(self) -> tuple[str, ...]:
         return (NUM_FRAMES, *self.cross_names)
 
     def missing(self, frames: int) -> int:

@@ -190,7 +190,7 @@ class Speller:
         self._open = False  # may the next token continue the last word?
         self._position = 0
         self._bytes = ByteReader()
-        self._begun = 0  # position of the token that the bytes of an incomplete character begin in
+        self._first_byte_at = 0  # position of the token that the bytes of an incomplete character begin in
         self._ideograph = False  # is the last character written one?
         self._unspaced = vocabulary.settings.units in SPACED
 
@@ -205,13 +205,13 @@ class Speller:
     def mark(self) -> tuple[Any, ...]:
         """The state, for `rewind`."""
         last = self.words[-1] if self.words else None
-        unread = self._bytes.pending, self._begun, self._ideograph
+        unread = self._bytes.pending, self._first_byte_at, self._ideograph
         return self.text, self._space, self._open, self._position, len(self.words), last, unread
 
     def rewind(self, mark: tuple[Any, ...]) -> None:
         """Forget what was added since `mark` was taken."""
         self._text, self._space, self._open, self._position, words, last, unread = mark
-        pending, self._begun, self._ideograph = unread
+        pending, self._first_byte_at, self._ideograph = unread
         self._bytes.restore(pending)
         self._new.clear()
         del self.words[words:]
@@ -243,9 +243,9 @@ class Speller:
             self._bytes.drop()
         else:
             if self._bytes.pending:
-                first = self._begun
+                first = self._first_byte_at
             spelling = self._bytes.read(data)
-            self._begun = position if spelling else first
+            self._first_byte_at = position if spelling else first
         if not spelling:
             return
         if self._connect and (self._text or self._new):

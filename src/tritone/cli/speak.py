@@ -45,9 +45,9 @@ def speak(
         chosen = format or ("wav" if output == STDOUT else format_of(Path(output)))
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
-    said = sys.stdin.read() if text is None else text
+    words = sys.stdin.read() if text is None else text
     with ExitStack() as stack:
-        parts = stack.enter_context(closing(_spoken(stack, where, said, options)))
+        parts = stack.enter_context(closing(_spoken(stack, where, words, options)))
         if output != STDOUT:
             spoken = joined(list(parts))
             try:

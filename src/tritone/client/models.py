@@ -194,11 +194,11 @@ class ModelInfo:
             kind = "embedding"
         elif WAVEFORM in inputs and SEGMENTS in outputs:
             # One that tells speakers apart has a probability for each of them.
-            told = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
+            by_speaker = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
             if "sequence_batching" in config:
-                kind = "diarization-streaming" if told else "activity-streaming"
+                kind = "diarization-streaming" if by_speaker else "activity-streaming"
             else:
-                kind = "diarization" if told else "activity"
+                kind = "diarization" if by_speaker else "activity"
         elif TO_SPEAK in inputs and SPOKEN in outputs:
             kind = "synthesis"
         parameters = config.get("parameters", {})

@@ -98,7 +98,7 @@ def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) ->
     between: dict[str, list[Span]] = {}  # words of others since the last one of a speaker
     for word in words:
         run = open_runs.get(word.speaker)
-        if run is None or _begins_anew(run[-1], word, between[word.speaker], ends[word.speaker], pause_s):
+        if run is None or _begins_again(run[-1], word, between[word.speaker], ends[word.speaker], pause_s):
             run = open_runs[word.speaker] = []
             found.append(run)
         run.append(word)
@@ -111,7 +111,7 @@ def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) ->
     return found
 
 
-def _begins_anew(before: Span, word: Span, between: Sequence[Span], ends: Sequence[float], pause_s: float) -> bool:
+def _begins_again(before: Span, word: Span, between: Sequence[Span], ends: Sequence[float], pause_s: float) -> bool:
     in_segment, in_segment_before = (bisect_right(ends, (each.start_s + each.end_s) / 2) for each in (word, before))
     return (
         word.start_s - before.end_s >= pause_s

@@ -106,8 +106,8 @@ def recording(declared: AudioFormat, audio: bytes) -> bytes:
     if not audio:
         raise AudioError("the request has no audio")
     magic = declared.check_start(audio)
-    if magic == b"RIFF" and (begun := _begun_wav(audio[:MAX_WAV_HEADER])) is not None:
-        declared.check_header(begun[0].sample_rate, begun[0].channels)
+    if magic == b"RIFF" and (header := _wav_header(audio[:MAX_WAV_HEADER])) is not None:
+        declared.check_header(header[0].sample_rate, header[0].channels)
     if magic:
         return audio
     size, channels = RAW[declared.encoding], declared.channels or 1
@@ -229,9 +229,9 @@ class _Wav:
     def push(self, data: bytes) -> Samples:
         if self._samples is None:
             self._seen += data
-            if (begun := _begun_wav(self._seen)) is None:
+            if (header := _wav_header(self._seen)) is None:
                 return NOTHING
-            declared, self._left, data = begun
+            declared, self._left, data = header
             self._seen, self._samples = b"", _Samples(declared)
             self.sample_rate, self.channels = declared.sample_rate, declared.channels
         data, self._left = data[: self._left], max(self._left - len(data), 0)
@@ -243,7 +243,7 @@ class _Wav:
         return self._samples.finish()
 
 
-def _begun_wav(seen: bytes) -> tuple[AudioFormat, int, bytes] | None:
+def _wav_header(seen: bytes) -> tuple[AudioFormat, int, bytes] | None:
     """What the header of a WAV file says, how many bytes of samples it states, and those seen; None while it goes on.
 
     Raises:

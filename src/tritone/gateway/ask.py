@@ -101,7 +101,7 @@ class Ask:
 def language_parameters(
     info: ModelInfo, language: str, allowed: Sequence[str] = (), *, is_asked: bool = False
 ) -> dict[str, str]:
-    """The request parameters that tell a model the language of its audio; none for models that are told no language.
+    """The request parameters that tell a model the language of its audio; none for models that take no language.
 
     Args:
         language: as protocols write it, such as de, de-DE or de_DE; "" leaves it to the model, `DETECTED` has it found
@@ -111,11 +111,11 @@ def language_parameters(
             and a model of one language ignores it.
 
     Raises:
-        InputError: the model knows no such language, or is told none although it `is_asked`; or it is to detect it
+        InputError: the model knows no such language, or takes none although it `is_asked`; or it is to detect it
             among several, and detects none.
     """
     if is_asked and language and not (info.languages or info.has_prompt):
-        raise InputError(f"model '{info.name}' is not told the language; leave it out")
+        raise InputError(f"model '{info.name}' takes no language; leave it out")
     codes = tuple(dict.fromkeys(_named(each, info) for each in allowed if each))
     if language.lower() in DETECTED:
         if AUTO in info.languages:

@@ -131,7 +131,7 @@ class Live:
         found = mono(samples)
         self._count(found)
         if self._speakers is not None:
-            await self._speakers.hear(found)
+            await self._speakers.add(found)
         if self._vad is None:
             await self._recognise(found)
         elif self._speaking:
@@ -233,10 +233,10 @@ class Live:
 
     async def _follow(self, activity: SpeechActivity) -> None:
         for each in activity.segments:
-            await self._hear_speech(each.start_s, until_s=each.end_s)
-            await self._hear_pause(each.end_s)
+            await self._take_speech(each.start_s, until_s=each.end_s)
+            await self._take_pause(each.end_s)
         if activity.speaking_since_s is not None:
-            await self._hear_speech(activity.speaking_since_s)
+            await self._take_speech(activity.speaking_since_s)
         elif self._paused_s is not None and self._is_too_long(self.received_s):
             await self._end_speech(self._paused_s, "silence")
         if self._turns is not None and self._speaking:
@@ -253,7 +253,7 @@ class Live:
         assert self._paused_s is not None
         return time_s - self._paused_s >= self._ask.turns.max_silence_s
 
-    async def _hear_speech(self, since_s: float, until_s: float | None = None) -> None:
+    async def _take_speech(self, since_s: float, until_s: float | None = None) -> None:
         """Begin a segment, unless one is under way."""
         if self._paused_s is not None:
             if self._is_too_long(since_s):
@@ -274,7 +274,7 @@ class Live:
         self._begin_leg(begin)
         await self._recognise(found)
 
-    async def _hear_pause(self, end_s: float) -> None:
+    async def _take_pause(self, end_s: float) -> None:
         """End the segment, unless it is a turn that goes on."""
         turns = self._ask.turns
         if turns is None or self._turns is None or self._over:

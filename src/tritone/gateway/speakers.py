@@ -64,7 +64,7 @@ class LiveSpeakers(ABC):
 
     kept_s: float = 0.0
 
-    async def hear(self, samples: Samples) -> None:  # noqa: B027  # embedded is where words are
+    async def add(self, samples: Samples) -> None:  # noqa: B027  # embedded is where words are
         """Take audio as it comes, before it is recognised."""
 
     async def finish(self) -> None:  # noqa: B027
@@ -100,7 +100,7 @@ class TrackedSpeakers(LiveSpeakers):
     def __init__(self, stream: AsyncActivityStream) -> None:
         self._stream, self._turns = stream, TurnsSoFar()
 
-    async def hear(self, samples: Samples) -> None:
+    async def add(self, samples: Samples) -> None:
         self._turns.add(await self._stream.accept(samples))
 
     async def finish(self) -> None:

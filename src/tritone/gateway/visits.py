@@ -59,7 +59,7 @@ class Visits:
         if scope["path"].startswith(UNCOUNTED):
             await self._app(scope, receive, send)
             return
-        visit, begun = Visit(id=id_of(Headers(scope=scope))), time.monotonic()
+        visit, since = Visit(id=id_of(Headers(scope=scope))), time.monotonic()
         own_header = (REQUEST_ID.encode(), visit.id.encode())
         token = VISIT.set(visit)
         is_http = scope["type"] == "http"
@@ -103,7 +103,7 @@ class Visits:
                 client=client[0] if client else "",
                 method=scope.get("method", "WEBSOCKET"),
                 path=scope["path"],
-                took_s=time.monotonic() - begun,
+                took_s=time.monotonic() - since,
                 timed=is_http,
             )
 

@@ -26,11 +26,11 @@ class EncoderDecoderKind(WhisperKind):
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         special = manifest.encoder_decoder
         assert special is not None
-        heard = {NUM_FRAMES: TensorSpec(INT64, (None,)), **cross_tensors(special, None)}
+        encoded = {NUM_FRAMES: TensorSpec(INT64, (None,)), **cross_tensors(special, None)}
         if role == "encoder":
             found = TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))
-            return dict(WAVEFORMS), {"encoder_out": found, **heard}
-        return decoder_tensors(special, heard, manifest.tokens.size)
+            return dict(WAVEFORMS), {"encoder_out": found, **encoded}
+        return decoder_tensors(special, encoded, manifest.tokens.size)
 
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
         assert bundle.manifest.encoder_decoder is not None

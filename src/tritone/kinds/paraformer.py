@@ -61,11 +61,11 @@ class ParaformerKind(SpeechKind):
         has_part = manifest.hotwords is not None
         parts = {"hotword_encoder", "hotword_decoder"}
         if roles & parts != (parts if has_part else set()) or (has_part and "decoder" not in roles):
-            return "models that are told hotwords have the part `hotwords`, and graphs of decoder, " + ", ".join(
+            return "models that take hotwords have the part `hotwords`, and graphs of decoder, " + ", ".join(
                 sorted(parts)
             )
         if manifest.hotwords is not None and manifest.tokens.sos_id is None:
-            return "models that are told hotwords have `vocabulary.sos_id`"
+            return "models that take hotwords have `vocabulary.sos_id`"
         return super().fault(manifest)
 
     def open_searching(

@@ -109,12 +109,12 @@ def cross_tensors(special: Attending, positions: int | None) -> Specs:
     return {name: key if "_key_" in name else value for name in special.cross_names}
 
 
-def decoder_tensors(special: Attending, heard: Specs, vocab: int) -> tuple[Specs, Specs]:
-    """The inputs and outputs of a decoder; `heard`: what it takes of the encoder."""
+def decoder_tensors(special: Attending, encoded: Specs, vocab: int) -> tuple[Specs, Specs]:
+    """The inputs and outputs of a decoder; `encoded`: what it takes of the encoder."""
     cache = TensorSpec(FLOAT32, (None, special.heads, None, special.head_dim))
     caches = dict.fromkeys(special.self_names, cache)
     plane = TensorSpec(INT64, (None, None))
-    inputs = {"tokens": plane, "padding": TensorSpec(INT64, (None,)), "places": plane, **heard, **caches}
+    inputs = {"tokens": plane, "padding": TensorSpec(INT64, (None,)), "places": plane, **encoded, **caches}
     outputs = {"logits": TensorSpec(FLOAT32, (None, None, vocab))}
     return inputs, outputs | {f"next_{name}": cache for name in caches}
 

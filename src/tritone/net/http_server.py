@@ -174,7 +174,7 @@ class Connection(HttpToolsProtocol):
         if self._unread > MAX_HEAD_BYTES:
             self._refuse_head()
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._abort_after(HEAD_S)  # a head has begun
+            self._abort_after(HEAD_S)  # a head has started
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade() and not self._should_upgrade():
@@ -240,9 +240,9 @@ class Connection(HttpToolsProtocol):
         if self._is_refused or self.transport.is_closing():
             return
         self._is_refused = True
-        is_begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        has_started = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         self._lose()
-        if is_begun:  # another word would be taken for a part of that answer
+        if has_started:  # another word would be taken for a part of that answer
             self.transport.abort()
             return
         body = json.dumps(self._server.worded(message)).encode()

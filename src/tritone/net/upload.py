@@ -25,7 +25,7 @@ class Upload:
         self._connection: Connection = scope["state"]["connection"]
         self._max_bytes = max_bytes
         self._rate = rate
-        self._begun = asyncio.get_running_loop().time()
+        self._started = asyncio.get_running_loop().time()
         self._counted = 0
         self._check(int(length))
 
@@ -41,10 +41,10 @@ class Upload:
             if self._connection.has_part:  # a timer would cost more than all else here
                 message = await self._receive()
             else:
-                async with asyncio.timeout_at(self._begun + self._rate.allowed_s(self._counted)):
+                async with asyncio.timeout_at(self._started + self._rate.allowed_s(self._counted)):
                     message = await self._receive()
         except TimeoutError as error:
-            took_s = asyncio.get_running_loop().time() - self._begun
+            took_s = asyncio.get_running_loop().time() - self._started
             raise RefusedError(TOO_SLOW, self._rate.broken("the body", self._counted, took_s)) from error
         self._counted += len(message.get("body", b""))
         self._check(self._counted)

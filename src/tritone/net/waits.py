@@ -19,7 +19,7 @@ class Wait:
     def __init__(self, peer: Peer, received: int, patient: bool) -> None:
         self.peer = peer
         self.patient = patient
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
         self.received = received  # bytes of its connection when it began
         self.over: asyncio.Future[RefusedError] = asyncio.get_running_loop().create_future()
 
@@ -75,7 +75,7 @@ class Waits:
             for wait in list(waits):
                 came = self._connections.received.get(wait.peer, wait.received) - wait.received
                 allowed_s = min(limits.body_rate.allowed_s(came), limits.request_s)
-                if now - wait.begun > allowed_s and not wait.patient:
-                    message = limits.body_rate.broken("the message", came, now - wait.begun)
+                if now - wait.started > allowed_s and not wait.patient:
+                    message = limits.body_rate.broken("the message", came, now - wait.started)
                     wait.give_up(RefusedError(TOO_SLOW, message))
                     self.leave(wait)

@@ -65,7 +65,7 @@ PARAMETERS = tuple(described(TurnOptions))  # of a request
 
 
 class _Talk:
-    """A stream: its turns, and what its answers have not told yet."""
+    """A stream: its turns, and what its answers have not had yet."""
 
     def __init__(self, options: TurnOptions, speakers: Sequence[str], frame_s: float) -> None:
         self.turns = ActivityTurns(speakers, frame_s, rules=options)
@@ -147,7 +147,7 @@ class DiarizationStreams(StreamPipeline[_Talk, TurnOptions, SpeechActivity]):
     def check(self, options: TurnOptions | None) -> TurnOptions:
         return options or self.options
 
-    def _begun(self, options: TurnOptions) -> _Talk:
+    def _new_stream(self, options: TurnOptions) -> _Talk:
         return _Talk(options, self._speakers, self._frame_s)
 
     def _outputs(self, streams: Sequence[_Talk]) -> Sequence[str]:
@@ -162,7 +162,7 @@ class DiarizationStreams(StreamPipeline[_Talk, TurnOptions, SpeechActivity]):
 
     def _answers(self, streams: Sequence[_Talk], steps: Sequence[Step]) -> list[SpeechActivity]:
         return [
-            stream.answer(self._heard_s(step.slot), self._frame_s, step)
+            stream.answer(self._audio_s(step.slot), self._frame_s, step)
             for stream, step in zip(streams, steps, strict=True)
         ]
 

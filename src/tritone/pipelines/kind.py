@@ -115,7 +115,7 @@ class Kind(ABC):
         return ()
 
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        """The languages that requests to a bundle's model may name; none where it is told no language."""
+        """The languages that requests to a bundle's model may name; none where it takes no language."""
         return ()
 
     def abilities(self, bundle: Bundle) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class _Stream:
     number: int = 0  # of the segment
     ended: list[Transcript] = field(default_factory=list)  # segments that ended in the step under way
     history: str = ""  # the text of all segments that have ended
-    told: Transcript | None = None  # the last one without details, as long as its text is that of the stream
+    latest: Transcript | None = None  # the last one without details, as long as its text is that of the stream
 
 
 class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
@@ -97,7 +97,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
     def check(self, options: SearchOptions | None) -> SearchOptions:
         return self.searching.check(options)
 
-    def _begun(self, options: SearchOptions) -> _Stream:
+    def _new_stream(self, options: SearchOptions) -> _Stream:
         rules = self._rules
         if options.mode == "rescoring":
             # A segment may get twice as long as it should, and the step that ends it is in it.
@@ -128,7 +128,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         for stream, each, num_frames in zip(streams, news, outputs["num_frames"].tolist(), strict=True):
             stream.segment.take(each, num_frames)
             if each is not NOTHING:
-                stream.told = None
+                stream.latest = None
 
     def _moved(self, slots: Index) -> None:
         """End the segments of those streams whose rules say so, and start their next ones."""
@@ -140,7 +140,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             stream.ended.append(replace(final, segment=stream.number))
             stream.history = joined(stream.history, final.text)
             stream.number += 1
-            stream.told = None
+            stream.latest = None
             last = stream.segment
             stream.segment = self._new_segment(last.search.options, last.first_frame + last.num_frames)
 
@@ -173,7 +173,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             if details:
                 options = segment.search.options
                 language = given_language(self.bundle.manifest.encoder, options)
-                final = transcript(hypotheses, segment.reading, options, self._heard_s(slot), language)
+                final = transcript(hypotheses, segment.reading, options, self._audio_s(slot), language)
             else:
                 final = Transcript(segment.text(hypotheses[0]))
             finals.append(final)
@@ -185,9 +185,9 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         segment = stream.segment
         if not details:
             stream.ended.clear()
-            if stream.told is None:
-                stream.told = self._placed(Transcript(segment.text(), is_final=False), stream)
-            return stream.told
+            if stream.latest is None:
+                stream.latest = self._placed(Transcript(segment.text(), is_final=False), stream)
+            return stream.latest
         reading = segment.partial()
         if not segment.search.options.timestamps:
             reading = reading.without_times()
@@ -196,7 +196,7 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
             reading.tokens,
             reading.words,
             reading.confidence,
-            self._heard_s(slot),
+            self._audio_s(slot),
             is_final=False,
             **languages_of(reading.parts, given_language(self.bundle.manifest.encoder, segment.search.options)),
         )

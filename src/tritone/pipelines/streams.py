@@ -138,7 +138,7 @@ class OpenStreams(Generic[Stream]):
 class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer]):
     """Advances streams. Calls from several threads are served one after the other.
 
-    A subclass calls `_make_room` at the end of its `__init__`, and says what is kept of a stream (`_begun`), which
+    A subclass calls `_make_room` at the end of its `__init__`, and says what is kept of a stream (`_new_stream`), which
     outputs of the graph it needs (`_outputs`), what is done with them (`_take`) and what a step answers (`_answers`).
     """
 
@@ -196,7 +196,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
         self._num_samples: Index = np.zeros(capacity, np.int64)  # of its audio so far
         self._position: Index = np.zeros(capacity, np.int64)  # of the next window in it
         self._closing: Flags = np.zeros(capacity, np.bool_)  # its last audio, and the tail after it, are waiting
-        self._heard_all: Flags = np.zeros(capacity, np.bool_)  # its last step has run
+        self._is_through: Flags = np.zeros(capacity, np.bool_)  # its last step has run
 
     def _make_room(self) -> None:
         """Make the slots, after all that has to be compiled or derived of the graph."""
@@ -224,7 +224,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
         return self.check(found.changed(parameters)) if parameters else found
 
     @abstractmethod
-    def _begun(self, options: Options) -> Stream:
+    def _new_stream(self, options: Options) -> Stream:
         """What is kept of a stream that begins."""
 
     @abstractmethod
@@ -256,14 +256,14 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             ServerBusyError: all slots are taken.
             InputError: the options ask for what the model does not have.
         """
-        stream = self._begun(self.check(options))  # before a slot is taken, should it fail
+        stream = self._new_stream(self.check(options))  # before a slot is taken, should it fail
         return self._hold(stream)
 
     def _clear(self, slot: int) -> None:
         self._slots.clear(slot)
         self._waiting.open(slot, self._lead)
         self._num_samples[slot] = self._position[slot] = 0
-        self._closing[slot] = self._heard_all[slot] = False
+        self._closing[slot] = self._is_through[slot] = False
 
     def run_whole(self, waveforms: Sequence[Samples], options: Sequence[Options | None]) -> list[Answer]:
         """The answers to whole recordings, each of which is a stream of one step; up to `capacity` at once."""
@@ -299,7 +299,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             if not steps:
                 return []
             try:
-                self._hear(slots, [step.samples for step in steps], final)
+                self._add_audio(slots, [step.samples for step in steps], final)
                 self._run(slots, final)
             finally:
                 self._waiting.settle(slots)
@@ -333,7 +333,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
         self._slots.release(slot)
         self._waiting.close(slot)
 
-    def _hear(self, slots: Index, audio: Sequence[Samples], final: Flags) -> None:
+    def _add_audio(self, slots: Index, audio: Sequence[Samples], final: Flags) -> None:
         """Take new audio of some streams."""
         num_samples = self._num_samples[slots] + [len(samples) for samples in audio]
         self._num_samples[slots] = num_samples
@@ -342,7 +342,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             has_tail = num_samples >= self._least_samples
             silence[final & ~self._closing[slots] & has_tail] = self._tail
             self._closing[slots] |= final
-        self._waiting.hear(slots, audio, silence)
+        self._waiting.add(slots, audio, silence)
 
     def _run(self, slots: Index, final: Flags) -> None:
         """Run all windows of some streams that are complete."""
@@ -351,20 +351,20 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             slots, final = slots[ready], final[ready]
             if len(slots):
                 self._advance(slots)
-                self._moved(slots[~self._heard_all[slots]])
+                self._moved(slots[~self._is_through[slots]])
 
     def _is_ready(self, slots: Index, final: Flags) -> Flags:
         waiting = self._waiting.count[slots]
         # A window may be full of what streams begin with before there is a frame.
-        heard: Flags = self._num_samples[slots] >= self._least_samples
-        is_full: Flags = heard & (waiting >= self.geometry.window_samples)
+        has_audio: Flags = self._num_samples[slots] >= self._least_samples
+        is_full: Flags = has_audio & (waiting >= self.geometry.window_samples)
         if not final.any():
             return is_full
         if self._flush is None:
             is_enough = waiting >= self.bundle.manifest.encoder.min_samples
         else:
-            is_enough = heard & ~self._is_flushed(slots)
-        return is_full | (final & ~self._heard_all[slots] & is_enough)
+            is_enough = has_audio & ~self._is_flushed(slots)
+        return is_full | (final & ~self._is_through[slots] & is_enough)
 
     def _is_flushed(self, slots: Index) -> Flags:
         """Whether the next window begins so late after the end of the audio that nothing of it would be told."""
@@ -405,8 +405,8 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             inputs[name][...] = values
         valid = inputs["num_samples"][...] = self._waiting.fill(slots, inputs["waveform"])
         _, used = self._next_moves(slots)
-        heard = np.clip(self._num_samples[slots] - self._position[slots], 0, used)
-        audio, padding = int(heard.sum()), int((used - heard + window - valid).sum())
+        taken = np.clip(self._num_samples[slots] - self._position[slots], 0, used)
+        audio, padding = int(taken.sum()), int((used - taken + window - valid).sum())
         return Filled(inputs, audio, padding)
 
     def _move_on(self, slots: Index) -> None:
@@ -416,7 +416,7 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
         self._position[slots] += used
         if self._flush is not None:
             is_last = self._closing[slots] & self._is_flushed(slots)
-        self._heard_all[slots] = is_last
+        self._is_through[slots] = is_last
         if self.runner.crew.size == 1:  # while the device computes
             self._waiting.settle(slots[self._waiting.count[slots] < self.geometry.window_samples])
 
@@ -431,5 +431,5 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
             is_last[:] = False
         return is_last, np.where(is_last, waiting, shift)
 
-    def _heard_s(self, slot: int) -> float:
+    def _audio_s(self, slot: int) -> float:
         return float(self._num_samples[slot] / self.sample_rate)

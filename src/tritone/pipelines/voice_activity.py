@@ -122,12 +122,12 @@ class VoiceActivityPipeline:
             part = long[start : start + BLOCK_ROWS]
             for index, row in zip(part, self._in_blocks([jobs[index][0] for index in part]), strict=True):
                 found[index] = row
-        begun = time.perf_counter()
+        started = time.perf_counter()
         results: list[SpeechActivity | TritoneError] = [
             self._activity(probabilities, len(waveform), options)
             for probabilities, (waveform, options) in zip(found, jobs, strict=True)
         ]
-        self.work.add_search(time.perf_counter() - begun)
+        self.work.add_search(time.perf_counter() - started)
         for index, error in unfit.items():
             results[short[index]] = error
         return results
@@ -214,7 +214,7 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
             )
         return asked
 
-    def _begun(self, options: ActivityOptions) -> _Listener:
+    def _new_stream(self, options: ActivityOptions) -> _Listener:
         return _Listener(options, self._frame, self.sample_rate)
 
     def _outputs(self, streams: Sequence[_Listener]) -> Sequence[str]:

@@ -64,7 +64,7 @@ def _timed(bundle: Bundle) -> Mapping[str, float]:
     seconds: dict[str, float] = {}
     for turn in range(1 + TURNS):  # the first opens the graphs
         for precision, front in fronts.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             if is_whole:
                 front.run([clip])[0].get()
             else:
@@ -72,7 +72,7 @@ def _timed(bundle: Bundle) -> Mapping[str, float]:
                     stream.accept(clip)
                     stream.finish()
             if turn:
-                seconds[precision] = min(seconds.get(precision, float("inf")), time.perf_counter() - begun)
+                seconds[precision] = min(seconds.get(precision, float("inf")), time.perf_counter() - started)
     return seconds
 
 

@@ -44,7 +44,7 @@ class Passage:
     facts: ModelFacts
     audio_s: float
     stream: Stream | None
-    begun: float  # of time.monotonic()
+    started: float  # of time.monotonic()
     deadline: float  # of time.monotonic()
     over: bool = field(default=False)
     given_up: bool = field(default=False)  # nobody waits for the answer
@@ -142,7 +142,7 @@ class Gate:
             RefusedError: it may not.
         """
         limits = self.options.limits
-        begun = time.monotonic()
+        started = time.monotonic()
         check_inference(inference, limits, trusted=trusted, tail_bytes=tail_bytes)
         goes_on = inference.stream is not None and not inference.starts
         if self.state == "draining" and not goes_on:
@@ -159,7 +159,7 @@ class Gate:
         except BaseException:
             self._left(facts, audio_s)
             raise
-        passage = Passage(inference, facts, audio_s, stream, begun, begun + min(allowed_s))
+        passage = Passage(inference, facts, audio_s, stream, started, started + min(allowed_s))
         if passage.remaining_s() <= 0:
             self.leave(passage, failed=True)
             raise passage.expired()
@@ -220,7 +220,7 @@ class Gate:
             self.streams.done(passage.stream, passage.inference, failed=failed)
         if not failed:
             kind = "request" if passage.stream is None else "chunk"
-            self._seconds.labels(passage.facts.name, kind).observe(time.monotonic() - passage.begun)
+            self._seconds.labels(passage.facts.name, kind).observe(time.monotonic() - passage.started)
         self._left(passage.facts, passage.audio_s)
 
     def buffer(self, num_bytes: int) -> None:

@@ -194,12 +194,12 @@ class GrpcSide(grpc.GenericRpcHandler):
     async def _unary(self, name: str, metadata: Metadata, context: Context) -> bytes:
         gate, peer = self._gate, peer_of(context)
         outcome = "cancelled"
-        begun = False
+        started = False
         try:
             self._require_family(peer)
             message = await self._message(context, peer)
             gate.connections.begin(peer)
-            begun = True
+            started = True
             if name == "ModelInfer":
                 answer = await self._infer(metadata, message, context, peer)
             else:
@@ -211,7 +211,7 @@ class GrpcSide(grpc.GenericRpcHandler):
             outcome = error.reason.name if isinstance(error, RefusedError) else "failed"
             await _abort(context, error, gate.options)
         finally:
-            if begun:
+            if started:
                 gate.connections.end(peer)
             gate.outcomes["grpc", outcome] += 1
         raise AssertionError  # _abort has raised

@@ -102,7 +102,7 @@ class SearchFields:
     )
     language: str = option(
         "",
-        "Language of the audio, for models that are told it; if not given their usual one, and Whisper finds it out.",
+        "Language of the audio, for models that take it; if not given their usual one, and Whisper finds it out.",
         values="one that the model knows, such as `de-DE` or `auto`",
         read=read_language,
     )
@@ -165,7 +165,7 @@ class SearchOptions(SearchFields):
     The modes: greedy takes the best label of each frame. Of CTC models prefix-beam is prefix beam search, and rescoring
     has its n best hypotheses scored by the attention decoder. Of transducers modified-beam has at most a token a frame
     and adds alignments up, and fast-beam finds the best path in a graph. Language models and hotwords need a beam; of
-    Paraformers contextual is greedy with hotwords that the network itself is told.
+    Paraformers contextual is greedy with hotwords that the network itself takes.
 
     `beam` 0 becomes the usual one of the mode. `ctc_weight`, `reverse_weight` and `lm_weight` may be left to the model
     with None. `hotwords`: phrases, and what each adds to a hypothesis that has it.

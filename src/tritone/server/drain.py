@@ -2,7 +2,7 @@
 
 Drain("127.0.0.1:8002", key).wait(settle_s=5, limit_s=600)  ->  DrainState, what is still open
 
-A server without open streams and requests can be ended without a loss. One that waits for them in vain is told so by
+A server without open streams and requests can be ended without a loss. One that waits in vain learns that from
 the limit, since an operator, or Kubernetes, has to go on some day.
 """
 
@@ -84,13 +84,13 @@ class Drain:
         Raises:
             InputError, ServerUnreachableError, OperatorError: as `change`.
         """
-        begun = time.monotonic()
+        started = time.monotonic()
         report(self.change("leaving"))
         time.sleep(min(settle_s, limit_s))
         found = self.change("draining")
         report(found)
         answered = time.monotonic()
-        while not found.idle and time.monotonic() - begun < limit_s:
+        while not found.idle and time.monotonic() - started < limit_s:
             time.sleep(LOOK_S)
             found = self.look()
             if time.monotonic() - answered > REPORT_S:

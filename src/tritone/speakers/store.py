@@ -326,7 +326,7 @@ class SpeakerStore:
     def _damaged(self, why: str) -> OperatorError:
         return OperatorError(
             f"the store {self.folder} is damaged: {visible(why)}. Bring a backup back (`tritone enroll --store "
-            f"{self.folder} --restore BACKUP --anew`), or enrol anew elsewhere"
+            f"{self.folder} --restore BACKUP --anew`), or enrol again elsewhere"
         )
 
 

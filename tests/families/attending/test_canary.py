@@ -89,7 +89,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
         expected = upstream(**given, decoder_input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1).numpy()
     encoder, decoder = (open_graph(bundle.file(f"{role}.onnx")) for role in ("encoder", "decoder"))
     inputs = {"waveform": waveform[None], "num_samples": np.array([len(waveform)])}
-    found, *rest = encoder(inputs, ["encoder_out", *special.heard_names])
+    found, *rest = encoder(inputs, ["encoder_out", *special.encoder_names])
     [count] = rest[0].tolist()
     reference = encoded.last_hidden_state[0, :count].numpy()
     assert np.abs(found[0, :count] - reference).max() < 2e-3 * np.abs(reference).max()
@@ -98,7 +98,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
         "tokens": np.array([tokens]),
         "padding": np.zeros(1, np.int64),
         "places": np.arange(len(tokens))[None],
-        **dict(zip(special.heard_names, rest, strict=True)),
+        **dict(zip(special.encoder_names, rest, strict=True)),
         **dict.fromkeys(special.self_names, empty),
     }
     [logits] = decoder(inputs, ["logits"])

@@ -75,7 +75,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
     assert special is not None
     encoder, decoder = (open_graph(bundle.file(f"{role}.onnx")) for role in ("encoder", "decoder"))
     inputs = {"waveform": waveform[None], "num_samples": np.array([len(waveform)])}
-    found, *heard = encoder(inputs, ["encoder_out", *special.heard_names])
+    found, *heard = encoder(inputs, ["encoder_out", *special.encoder_names])
     reference = encoded.last_hidden_state[0].numpy()
     assert np.abs(found[0] - reference).max() < 1e-4 * np.abs(reference).max()
     empty = np.zeros((1, special.heads, 0, special.head_dim), np.float32)
@@ -83,7 +83,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
         "tokens": np.array([tokens]),
         "padding": np.zeros(1, np.int64),
         "places": np.arange(len(tokens))[None],
-        **dict(zip(special.heard_names, heard, strict=True)),
+        **dict(zip(special.encoder_names, heard, strict=True)),
         **dict.fromkeys(special.self_names, empty),
     }
     [logits] = decoder(inputs, ["logits"])

@@ -1,4 +1,4 @@
-"""Models that are told the language: the option `language`, and refusals. Parity see `test_nemo_folder.py`."""
+"""Models that take the language: the option `language`, and refusals. Parity see `test_nemo_folder.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def test_a_request_names_its_language_and_batches_mix_them(prompted: Path) -> No
 
 
 def test_models_that_are_told_no_language_refuse_one() -> None:
-    with pytest.raises(InputError, match="is not told the language"):
+    with pytest.raises(InputError, match="is takes no language"):
         tritone.load("demo-asr").transcribe([np.zeros(8000, np.float32)], search={"language": "de"})
 
 

@@ -120,7 +120,7 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
     assert german.ask(several).search == {"language": "de", "beam": 3}
     either = read_start({"allowed_languages": ["de-AT", "fr"]}, {})
     assert either.ask(several).search == {"allowed_languages": "de,fr"}
-    with pytest.raises(InputError, match="not told the language"):
+    with pytest.raises(InputError, match="takes no language"):
         german.ask(plain_model)
 
 

@@ -82,7 +82,7 @@ class TokenDrift:
         return _Reading(window, cross, tokens, self._log_probs(self._decoder, cross, tokens, wanted))
 
     def _encoded(self, encoder: Graph, window: Inputs) -> CrossAttention:
-        names = self._special.heard_names
+        names = self._special.encoder_names
         return dict(zip(names, encoder(window, names), strict=True))
 
     def _log_probs(self, decoder: Graph, cross: CrossAttention, tokens: Sequence[int], wanted: int) -> Array:

@@ -132,13 +132,13 @@ class SenseVoiceModel(FunasrModel):
     def __init__(self, options: FunasrOptions, settings: ModelConfig) -> None:
         super().__init__(options, settings)
         if options.stages:
-            raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
+            raise ExportError("this model takes the language of each utterance, which stages are not: leave them out")
         self.sources["tokens"] = one_file(options.folder, PIECES, "a sentencepiece model")
         self.tokens = read_pieces(self.sources["tokens"])
         weights = self.sources[WEIGHTS]
         self.network = SenseVoice.of(settings, read_state(weights), len(self.tokens), str(weights))
         self.notes = (
-            f"the model is told the language of each utterance: option language, {USUAL_LANGUAGE} if none is given; it "
+            f"the model takes the language of each utterance: option language, {USUAL_LANGUAGE} if none is given; it "
             f"knows {', '.join(LANGUAGES)}. With option use_itn it writes figures and punctuation",
         )
 
@@ -182,7 +182,7 @@ class ParaformerModel(FunasrModel):
                 raise ExportError(f"sos is {settings.sos_id}, and there are {len(self.tokens)} tokens")
             phrases = PhraseEncoder.of(*given)
             if isinstance(self.network, ContextualParaformer):
-                self.network.tell_none(phrases)
+                self.network.give_no_phrase(phrases)
                 self.hotwords = phrases, ContextualHotwords(self.network.decoder)
             else:
                 self.hotwords = phrases, SeacoDecoder.of(*given)
@@ -199,10 +199,10 @@ class ParaformerModel(FunasrModel):
         decoder = DecoderGraph(network.decoder, width, has_hotwords=has_hotwords).eval()
         graphs: dict[Role, ExportableGraph] = {"encoder": encoder, "decoder": decoder}
         if self.hotwords is not None:
-            phrases, told = self.hotwords
+            phrases, hotwords = self.hotwords
             graphs |= {
                 "hotword_encoder": PhraseGraph(phrases).eval(),
-                "hotword_decoder": HotwordGraph(told, width).eval(),
+                "hotword_decoder": HotwordGraph(hotwords, width).eval(),
             }
         return graphs
 
@@ -213,13 +213,13 @@ class ParaformerModel(FunasrModel):
         return token_drift(encoder, decoder, opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
-        settings, told = self.settings, self.settings.hotwords
+        settings, hotwords = self.settings, self.settings.hotwords
         part = {}
-        if told is not None:
-            chooses = told.decoder is None or told.decoder.blocks > CHOOSING
+        if hotwords is not None:
+            chooses = hotwords.decoder is None or hotwords.decoder.blocks > CHOOSING
             most = None if chooses else CHOSEN - 1  # beside `<s>`
             words = next(iter(self.files), None)
-            part = {"hotwords": Hotwords(no_bias=told.no_bias, words=words, max_phrases=most)}
+            part = {"hotwords": Hotwords(no_bias=hotwords.no_bias, words=words, max_phrases=most)}
         return {
             **part,
             "kind": "paraformer",

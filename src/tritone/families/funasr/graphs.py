@@ -208,13 +208,13 @@ class HotwordGraph(ExportableGraph):
         }
 
     def example(self) -> dict[str, Tensor]:
-        return self._told([7, 5, 2], 4, [6, 1, 3])
+        return self._example([7, 5, 2], 4, [6, 1, 3])
 
     def trials(self) -> Iterator[Run]:
-        yield Run([self._told([9, 4, 1], 80, [5, 70, CHOSEN])])
-        yield Run([self._told([3], 1, [1])])
+        yield Run([self._example([9, 4, 1], 80, [5, 70, CHOSEN])])
+        yield Run([self._example([3], 1, [1])])
 
-    def _told(self, tokens: list[int], phrases: int, listed: list[int]) -> dict[str, Tensor]:
+    def _example(self, tokens: list[int], phrases: int, listed: list[int]) -> dict[str, Tensor]:
         """Inputs of rows with so many tokens and phrases, of so many in all."""
         random = torch.Generator().manual_seed(0)
         vectors = torch.randn(2, len(tokens), max(tokens), self.width, generator=random)
@@ -233,8 +233,8 @@ class HotwordGraph(ExportableGraph):
 
 def _decoded(encoded: Tensor, frames: Tensor, weight: float, places: int) -> dict[str, Tensor]:
     """Inputs of a decoder whose frames all have one weight."""
-    heard = torch.minimum(torch.arange(1, encoded.shape[1] + 1), frames.unsqueeze(1))
-    sums = heard * weight
+    frames_until = torch.minimum(torch.arange(1, encoded.shape[1] + 1), frames.unsqueeze(1))
+    sums = frames_until * weight
     return {
         "encoder_out": encoded,
         "num_frames": frames,

@@ -1,4 +1,4 @@
-"""What Paraformers have for hotwords: a network that is told phrases and writes those that it finds among the tokens.
+"""What Paraformers have for hotwords: a network that takes phrases and writes those that it finds among the tokens.
 
     tokens of phrases             ->  a vector of each phrase, what an LSTM has behind its last token
     vectors, states of tokens     ->  log-probabilities of tokens; SeACo's with one that stands for no phrase
@@ -84,9 +84,9 @@ class HotwordDecoder(nn.Module):
         places = torch.arange(vectors.shape[1], device=vectors.device)
         valid = (places < tokens.unsqueeze(1)).unsqueeze(2).to(vectors.dtype)
         hidden = torch.where(is_listed, 0.0, HIDDEN)
-        return self.told(vectors, states, valid, phrases[listed], hidden, counts)
+        return self.scored(vectors, states, valid, phrases[listed], hidden, counts)
 
-    def told(
+    def scored(
         self, vectors: Tensor, states: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor, counts: Tensor
     ) -> Tensor:
         """The same of vectors of each row's phrases (batch, most, width), and what hides others (batch, most)."""
@@ -109,7 +109,7 @@ class SeacoDecoder(HotwordDecoder):
         own = {name: value for name, value in state.items() if name.startswith(OF_SEACO)}
         return fitted(lambda: cls(config, vocab_size), own, origin, f"its config and {vocab_size} tokens")
 
-    def told(
+    def scored(
         self, vectors: Tensor, states: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor, counts: Tensor
     ) -> Tensor:
         if len(self.seaco_decoder.decoders) > CHOOSING:
@@ -174,9 +174,9 @@ class ContextualDecoder(Decoder):
         assert attention is not None
         assert last.norm3 is not None
         own = last.remembered(x, valid)
-        heard = attention(last.norm3(own), attention.linear_k_v(memory), hidden)
+        attended = attention(last.norm3(own), attention.linear_k_v(memory), hidden)
         nothing = none.expand(x.shape[0], 1, -1)
-        return biased(self, heard, own, valid, nothing, torch.zeros_like(hidden[..., :1])), heard, own
+        return biased(self, attended, own, valid, nothing, torch.zeros_like(hidden[..., :1])), attended, own
 
 
 class ContextualHotwords(HotwordDecoder):
@@ -189,7 +189,7 @@ class ContextualHotwords(HotwordDecoder):
             self.decoders2 = decoder.decoders2
         self.decoders3, self.after_norm, self.output_layer = decoder.decoders3, decoder.after_norm, decoder.output_layer
 
-    def told(
+    def scored(
         self, vectors: Tensor, states: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor, counts: Tensor
     ) -> Tensor:
         # Without layers behind that remember, nothing else depends on how many tokens a row has.
@@ -198,7 +198,7 @@ class ContextualHotwords(HotwordDecoder):
 
 def biased(
     part: ContextualDecoder | ContextualHotwords,
-    heard: Tensor,
+    attended: Tensor,
     own: Tensor,
     valid: Tensor,
     memory: Tensor,
@@ -212,7 +212,7 @@ def biased(
         memory: vectors of phrases (batch, phrases, width); `hidden` (batch, 1, 1, phrases) as of `attend`.
     """
     weight = part.bias_output.weight.squeeze(2)
-    x = own + F.linear(torch.cat([heard, part.bias_decoder(own, memory, hidden)], dim=2), weight)
+    x = own + F.linear(torch.cat([attended, part.bias_decoder(own, memory, hidden)], dim=2), weight)
     for layer in (*getattr(part, "decoders2", ()), *part.decoders3):
         x = layer(x, valid, memory, hidden)
     return token_log_probs(part.output_layer, part.after_norm(x), fused=part.fused)
@@ -224,7 +224,7 @@ class ContextualParaformer(Paraformer):
     decoder: ContextualDecoder
     decoder_class = ContextualDecoder
 
-    def tell_none(self, phrases: PhraseEncoder) -> None:
+    def give_no_phrase(self, phrases: PhraseEncoder) -> None:
         """Read `<s>`, which stands for no phrase."""
         ids = torch.full((1, 1), self.config.sos_id)
         self.decoder.none = as_dtype(phrases(ids, torch.ones(1, dtype=torch.int64)), torch.float32)[0]

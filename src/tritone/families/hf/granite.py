@@ -100,12 +100,12 @@ class GraniteLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = x + 0.5 * self.feed_forward1(self.norm_feed_forward1(x))
         x = x + self.self_attn(self.norm_self_att(x), mask)
-        heard = self.conv(self.norm_conv(x), mask)
+        convolved = self.conv(self.norm_conv(x), mask)
         if self.halves:
             pairs = x.shape[1] // 2
             x = (x[:, 0 : 2 * pairs : 2] + x[:, 1 : 2 * pairs : 2]) / 2
-            heard = heard[:, :pairs]
-        x = x + heard
+            convolved = convolved[:, :pairs]
+        x = x + convolved
         x = x + 0.5 * self.feed_forward2(self.norm_feed_forward2(x))
         return self.norm_out(x)
 
@@ -137,6 +137,6 @@ class GraniteEncoder(nn.Module):
                 frames = frames // 2
                 mask = before(frames, x)
             if place + 1 == self.middle:
-                said = torch.softmax(as_dtype(self.out(x), torch.float32), dim=-1)
-                x = x + self.out_mid(as_dtype(said, x.dtype))
+                posteriors = torch.softmax(as_dtype(self.out(x), torch.float32), dim=-1)
+                x = x + self.out_mid(as_dtype(posteriors, x.dtype))
         return x

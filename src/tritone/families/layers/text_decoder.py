@@ -166,7 +166,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, wide), ACTIVATIONS[activation](), nn.Linear(hidden, width))
         self.mlp_ln = nn.LayerNorm(width, bias=norm_bias)
 
-    def hear(self, x: Tensor, bias: Tensor | None = None, angles: Tensor | None = None) -> Tensor:
+    def encode(self, x: Tensor, bias: Tensor | None = None, angles: Tensor | None = None) -> Tensor:
         """A layer of an encoder: each of x (batch, length, width) attends to all that `bias` does not hide."""
         y = self.attn_ln(x)
         x = x + self.attn.attend(y, self.attn.keys(y, angles).transpose(2, 3), self.attn.values(y), bias, angles)[0]
@@ -223,7 +223,7 @@ class TextDecoder(nn.Module):
         position = torch.clamp(here.unsqueeze(0) - padding.unsqueeze(1), min=0)
         seen = (there <= here.unsqueeze(1)).unsqueeze(0) & (there >= padding.reshape(rows, 1, 1))
         bias = torch.where(seen, 0.0, HIDDEN).to(dtype).unsqueeze(1)
-        heard = None if num_frames is None else hidden_beyond(num_frames, cross[0].shape[3]).to(dtype)
+        beyond = None if num_frames is None else hidden_beyond(num_frames, cross[0].shape[3]).to(dtype)
         x = self.token_embedding(tokens)
         angles = None
         if self.sizes.rotary:
@@ -240,7 +240,7 @@ class TextDecoder(nn.Module):
             x = x + block.attn.attend(y, keys.transpose(2, 3), values, bias, angles)[0]
             cross_keys, cross_values = (as_dtype(each, dtype) for each in cross[2 * index : 2 * index + 2])
             together = block.cross_attn_ln(x).reshape(cross_keys.shape[0], -1, x.shape[2])
-            attended, score = block.cross_attn.attend(together, cross_keys, cross_values, heard)
+            attended, score = block.cross_attn.attend(together, cross_keys, cross_values, beyond)
             x = x + attended.reshape(x.shape)
             x = x + block.mlp(block.mlp_ln(x))
             caches += [keys, values]

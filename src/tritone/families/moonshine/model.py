@@ -74,7 +74,7 @@ class AudioEncoder(nn.Module):
         bias = hidden_beyond(num_frames, x.shape[1]).to(dtype)
         angles = as_dtype(rotary(x.shape[1], self.rotary, self.theta, x.device), dtype)
         for block in cast(Iterable[Block], self.blocks):
-            x = block.hear(x, bias, angles)
+            x = block.encode(x, bias, angles)
         return self.ln_post(x), num_frames
 
     def _normed(self, x: Tensor, counts: Tensor) -> Tensor:

@@ -360,7 +360,7 @@ def encoder_config(section: Section, features: LogMelConfig) -> EncoderConfig:
         raise ExportError(f"encoder.conv_kernel_size is {kernel}; this network needs an odd one")
     output = section.whole("feat_out", -1)
     contexts, style = _contexts(section)
-    # Chunked in training alone ("dcc"): the layers are not even told the style.
+    # Chunked in training alone ("dcc"): the layers do not even get the style.
     section.choice("conv_context_style", ("regular", "dcc"), "regular")
     return EncoderConfig(
         features=features.n_filt,

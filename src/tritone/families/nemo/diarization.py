@@ -30,7 +30,7 @@ from tritone.families.layers.rotary import rotary, rotated
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 SIZES = ("chunk_frames", "last_frames", "fifo_length", "update_period")
-"""What a graph is told of a step beside audio, a number for each row; see `DiarizationStep`."""
+"""What a graph takes of a step beside audio, a number for each row; see `DiarizationStep`."""
 
 COUNTS = ("cache_frames", "fifo_frames", "compressed")  # states that are numbers
 LIKELY = 0.5  # a speaker talks from this probability
@@ -401,10 +401,10 @@ class DiarizationGraph(ExportableGraph):
         compressed: Tensor,
     ) -> tuple[Tensor, ...]:
         factor, speakers = self.config.factor, self.config.speakers
-        features, heard = self.front_end.of_window(waveform, num_samples)
-        x = self.network.embed(features, heard)
+        features, num_features = self.front_end.of_window(waveform, num_samples)
+        x = self.network.embed(features, num_features)
         room, queue, count = cache.shape[1], fifo.shape[1], x.shape[1]
-        valid = (heard + factor - 1) // factor
+        valid = (num_features + factor - 1) // factor
         judged = torch.minimum(valid, torch.where(num_samples < waveform.shape[1], last_frames, chunk_frames))
 
         # What is kept and what is heard, moved together.
@@ -423,7 +423,7 @@ class DiarizationGraph(ExportableGraph):
 
         own = kept.unsqueeze(1) + torch.arange(count, device=x.device).unsqueeze(0)
         probabilities = _rows(found, own).unflatten(2, (factor, speakers)).flatten(1, 2)
-        num_frames = torch.minimum(heard, judged * factor)
+        num_frames = torch.minimum(num_features, judged * factor)
 
         # The oldest of the newest frames move to the cache when these are too many.
         newest = fifo_frames + judged

@@ -76,7 +76,7 @@ class ExportedNemo(ExportedModel):
         if self.head == "transducer" and config.transducer is None:
             raise ExportError("this model has a CTC head alone; export it with --head ctc")
         if config.prompts is not None and options.stages:
-            raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
+            raise ExportError("this model takes the language of each utterance, which stages are not: leave them out")
         self.front_end = LogMel(config.features)
         self.sample_rate = config.features.sample_rate
         self.contexts, self.chunk_size = self._contexts()
@@ -106,7 +106,7 @@ class ExportedNemo(ExportedModel):
             notes.append("the model has a CTC head too, which is faster and searched by beams: --head ctc exports it")
         if config.prompts is not None:
             notes.append(
-                f"the model is told the language of each utterance: option language, {config.prompts.default} if none "
+                f"the model takes the language of each utterance: option language, {config.prompts.default} if none "
                 f"is given; it knows {len(config.prompts.ids)}"
             )
         context = f"the context {list(config.encoder.context)} that upstream uses for them"

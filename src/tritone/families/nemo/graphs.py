@@ -1,7 +1,7 @@
 """The graphs of a NeMo bundle, as modules ready for export; contracts in docs/design.md.
 
 OfflineGraph     waveform, num_samples          ->  log_probs, num_frames, encoder_out; of a transducer the last two
-                 (and language, of a model that is told it)
+                 (and language, of a model that takes it)
 StreamingGraph   waveform, num_samples, states  ->  the same, and next states
                  (and language, before the states)
 PredictorGraph   context, hidden, cell          ->  predictor_out, next_hidden, next_cell
@@ -34,7 +34,7 @@ MAX_TRIAL_CHUNKS = 6  # of the past
 
 class EncoderOutput(nn.Module):
     """What search wants of encoder frames, projected for the joint network or log-probabilities and the frames; and the
-    language that is mixed into them first, of a model that is told it.
+    language that is mixed into them first, of a model that takes it.
     """
 
     def __init__(self, model: NemoModel, head: Head) -> None:
@@ -75,7 +75,7 @@ class EncoderOutput(nn.Module):
 class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64.
 
-    Of a model that is told the language, its number too: language (batch,) int64.
+    Of a model that takes the language, its number too: language (batch,) int64.
     """
 
     def __init__(self, model: NemoModel, front_end: LogMel, head: Head) -> None:

@@ -69,7 +69,7 @@ class NemoModel(nn.Module):
     """The network; `state_dict()` has upstream's names until `fold` is called.
 
     `ctc`: the CTC head, None if there is none; `predictor`, `joint`: likewise, of a transducer; `prompt_kernel`: of a
-    model that is told the language.
+    model that takes the language.
     """
 
     def __init__(self, config: ModelConfig, num_tokens: int) -> None:

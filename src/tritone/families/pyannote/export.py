@@ -135,11 +135,11 @@ def _segmentation(content: Any, config: SegmentationConfig, path: Path) -> Segme
     """Windows and speakers, by the checkpoint's specifications; those of segmentation-3.0 where it has none."""
     own = content.get("pyannote.audio") if isinstance(content, Mapping) else None
     specifications = own.get("specifications") if isinstance(own, Mapping) else None
-    said = specifications.values if isinstance(specifications, Kept) else {}
-    window_s, names, at_once = (said.get(each) for each in ("duration", "classes", "powerset_max_classes"))
+    named = specifications.values if isinstance(specifications, Kept) else {}
+    window_s, names, at_once = (named.get(each) for each in ("duration", "classes", "powerset_max_classes"))
     window_s = WINDOW_S if window_s is None else window_s
     speakers = SPEAKERS if names is None else len(names) if isinstance(names, list | tuple) else 0
-    if said and at_once is None:
+    if named and at_once is None:
         raise ExportError(
             f"{path} judges each of {speakers} classes alone; exported are networks with sets of speakers (powerset), "
             "such as pyannote/segmentation-3.0"

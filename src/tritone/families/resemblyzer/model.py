@@ -40,8 +40,8 @@ class VoiceEncoder(nn.Module):
         batch = mel.shape[0]
         starts = torch.arange((mel.shape[1] - PART) // STEP + 1, device=mel.device) * STEP
         inside = (starts < num_frames.unsqueeze(1) - PART + 1).unsqueeze(2)
-        heard = (starts.unsqueeze(1) + torch.arange(PART, device=mel.device)).flatten()
-        parts = as_dtype(mel, self.linear.weight.dtype).index_select(1, heard).reshape(-1, PART, BINS)
+        indices = (starts.unsqueeze(1) + torch.arange(PART, device=mel.device)).flatten()
+        parts = as_dtype(mel, self.linear.weight.dtype).index_select(1, indices).reshape(-1, PART, BINS)
         _, (hidden, _) = self.lstm(parts)
         found = as_dtype(torch.relu(self.linear(hidden[-1])), torch.float32)
         found = (found / found.norm(dim=1, keepdim=True)).reshape(batch, -1, self.embed_dim)

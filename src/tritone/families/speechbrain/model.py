@@ -114,14 +114,14 @@ class Pooling(nn.Module):
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         values, wider = wide_rows(x, rows)
-        hear = self.tdnn.conv.conv
+        conv = self.tdnn.conv.conv
         if self.context:
             # Mean and deviation are the same for all frames: their part of the product is made once.
-            frame, row = hear.weight.split([x.shape[1], 2 * x.shape[1]], dim=1)
+            frame, row = conv.weight.split([x.shape[1], 2 * x.shape[1]], dim=1)
             statistics = weighted(values, torch.zeros_like(values[:, :1]), wider, VARIANCE_GUARD).unsqueeze(2)
-            hidden = F.conv1d(x, frame) + F.conv1d(as_dtype(statistics, x.dtype), row, hear.bias)
+            hidden = F.conv1d(x, frame) + F.conv1d(as_dtype(statistics, x.dtype), row, conv.bias)
         else:
-            hidden = hear(x)
+            hidden = conv(x)
         scores = self.conv(torch.tanh(self.tdnn.norm(F.relu(hidden))), rows)
         return as_dtype(weighted(values, wide(scores), wider, VARIANCE_GUARD), x.dtype)
 

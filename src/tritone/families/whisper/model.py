@@ -36,7 +36,7 @@ class AudioEncoder(nn.Module):
         x = F.gelu(self.conv2(F.gelu(self.conv1(as_dtype(features, self.conv1.weight.dtype).transpose(1, 2)))))
         x = x.transpose(1, 2) + self.positional_embedding
         for block in cast(Iterable[Block], self.blocks):
-            x = block.hear(x)
+            x = block.encode(x)
         return self.ln_post(x)
 
 

@@ -131,7 +131,7 @@ class WyomingServer:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
-        visit, begun = Visit(status=200), time.monotonic()
+        visit, started = Visit(status=200), time.monotonic()
         token = VISIT.set(visit)
         client = _Client(self._gateway, reader, writer)
         try:
@@ -156,7 +156,7 @@ class WyomingServer:
             self._open.discard(task)
             writer.close()
             peer = writer.get_extra_info("peername") or ("",)
-            took_s = time.monotonic() - begun
+            took_s = time.monotonic() - started
             left(self._gateway, visit, client=peer[0], method="TCP", path="", took_s=took_s, timed=False)
 
 

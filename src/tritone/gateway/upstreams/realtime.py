@@ -107,7 +107,7 @@ class RealtimeStream:
         self._confirmed = 0  # updates of the session that the server confirmed
         self._error: TritoneError | None = None
         self._holds = False  # one of the upstream's streams
-        self._idle = True  # whether vLLM has ended its text, or has not begun one
+        self._idle = True  # whether vLLM has ended its text, or has not started one
         self._num_texts = 0  # that it has ended
 
     async def accept(self, samples: Samples) -> Transcript:
@@ -230,12 +230,12 @@ class RealtimeStream:
         if self._upstream.options.realtime == "vllm":
             return {"type": "session.update", "model": self._upstream.model}
         asked = {name: str(value) for name, value in self._search.items() if value not in ("", None)}
-        hears = {
+        input_format = {
             "format": {"type": "audio/pcm", "rate": self._rate},
             "transcription": {"model": self._upstream.model, **asked},
             "turn_detection": {"type": "server_vad"} if self._turns else None,
         }
-        return {"type": "session.update", "session": {"type": "transcription", "audio": {"input": hears}}}
+        return {"type": "session.update", "session": {"type": "transcription", "audio": {"input": input_format}}}
 
     async def _send(self, event: Mapping[str, Any]) -> None:
         if self._error is not None:

@@ -33,7 +33,7 @@ class Unanswered:
     """The begins of the requests that had no answer at the time when a worker was stopped."""
 
     at: float
-    begun: Sequence[float]
+    started: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class RequestLoop:
         self._requests = itertools.cycle(requests)
         self._serials = itertools.count()
         self._streams = itertools.count(random.getrandbits(61) + 1)  # unlike those of other processes
-        self._begun: dict[int, float] = {}  # of requests in flight: serial -> due or sent
+        self._started: dict[int, float] = {}  # of requests in flight: serial -> due or sent
         self._resting = 0
         self._closing = False
         self._lock = threading.Lock()
@@ -163,7 +163,7 @@ class RequestLoop:
 
     @property
     def num_in_flight(self) -> int:
-        return len(self._begun)
+        return len(self._started)
 
     def begin(self, link: Link) -> float:
         """Wait until the load begins; returns that time."""
@@ -181,7 +181,7 @@ class RequestLoop:
         if self._job.target.usage == "stream":  # which is one of this request alone
             body = body.in_stream(next(self._streams), start=True, end=True)
         begin = time.perf_counter() if due is None else due
-        self._begun[serial] = begin
+        self._started[serial] = begin
         with self._lock:
             self._tick.sent += 1
         timeout_s = self._job.options.timeout_s
@@ -217,9 +217,9 @@ class RequestLoop:
         """Stop sending, report, and wait a moment for what is in flight."""
         self._closing = True
         link.report(self.take())
-        link.report(Unanswered(at=time.perf_counter(), begun=list(self._begun.values())))
+        link.report(Unanswered(at=time.perf_counter(), started=list(self._started.values())))
         deadline = time.perf_counter() + self._job.options.drain_s
-        while self._begun and time.perf_counter() < deadline:
+        while self._started and time.perf_counter() < deadline:
             time.sleep(0.01)
 
     def _restart(self, begin: float) -> None:
@@ -250,5 +250,5 @@ class RequestLoop:
                         tick.embeddings.add(utterance, embedding)
             else:
                 tick.add_error(error)
-        self._begun.pop(serial, None)
+        self._started.pop(serial, None)
         self.answered(error or "")

@@ -176,7 +176,7 @@ class _Measuring:
         for messages in fleet.stop(self._options.drain_s + PATIENCE_S):
             for message in messages:
                 if isinstance(message, Unanswered):
-                    self._open += message.begun
+                    self._open += message.started
                     self._stopped_at = message.at
 
     def _partial(self, watch: ServerWatch, processes: int) -> Measurement | None:
@@ -235,7 +235,7 @@ class _Measuring:
     def _stuck(self, total: Tick) -> int:
         """How many requests were in flight all the time, and longer than others take."""
         longest_s = max(total.latencies, default=0.0)
-        return sum(begun < total.begin and self._stopped_at - begun > 2 * longest_s for begun in self._open)
+        return sum(started < total.begin and self._stopped_at - started > 2 * longest_s for started in self._open)
 
     def _server_side(self, num_windows: int, total: Tick) -> tuple[ServerSide | None, list[str]]:
         if len(self._looks) < 2:

@@ -136,7 +136,7 @@ class Recorder:
         return Event.WARM
 
     def seen(self) -> list[Tick]:
-        """The windows if it ends now: the last full ones, else the one that was begun."""
+        """The windows if it ends now: the last full ones, else the one that was started."""
         if self.windows:
             return list(self.windows)
         return [self._current] if self._is_warm and self._current is not None and self._current.requests else []

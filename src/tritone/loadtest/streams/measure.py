@@ -216,7 +216,7 @@ class _Seen:
         if interrupted is not None:
             notes.append(f"interrupted after {max(0.0, end - begin):.1f} s of measured time")
         if self._ended is not None and end < begin + self._options.timeout_s + self._window_s:
-            # What went wrong may have begun while the streams were opened.
+            # What went wrong may have started while the streams were opened.
             begin, end, windows = self._start, max(end, self._start + LEAST_S), []
             notes.append("the run ended so early that the figures are of all of it, with the warm-up")
         elif early := _count_failed(self._between(self._start, begin)):

@@ -163,7 +163,7 @@ class GraphRunner:
         made: list[CallWork] = []
         under_way: list[Callable[[], CallWork]] = []
 
-        def begun(call: Call) -> Callable[[], CallWork]:
+        def started(call: Call) -> Callable[[], CallWork]:
             start_s = time.perf_counter()
             filled = fill(call)
             wait = start(call, filled.inputs)
@@ -181,7 +181,7 @@ class GraphRunner:
 
         try:
             for call in calls:
-                under_way.append(begun(call))
+                under_way.append(started(call))
                 if len(under_way) > 1:
                     made.append(under_way.pop(0)())
         finally:  # also of a call that comes after one that failed, since the graph has computed it

@@ -24,8 +24,8 @@ NO_FLOATS, NO_PCM = np.zeros(0, np.float32), np.zeros(0, np.int16)
 class WaitingSamples:
     """The samples of up to `capacity` streams, by slot: float32, or int16 as long as a stream has no others.
 
-    `count` (capacity,): how many wait. Calls of `hear`, `fill` and `drop` are followed by one of `settle`, after which
-    the audio that `hear` was given may change.
+    `count` (capacity,): how many wait. Calls of `add`, `fill` and `drop` are followed by one of `settle`, after which
+    the audio that `add` was given may change.
     """
 
     def __init__(self, capacity: int, window: int) -> None:
@@ -52,7 +52,7 @@ class WaitingSamples:
         self._new[slot] = None
         self._kept.pop(slot, None)
 
-    def hear(self, slots: Index, audio: Sequence[Samples], silence: Index) -> None:
+    def add(self, slots: Index, audio: Sequence[Samples], silence: Index) -> None:
         """Append samples to streams, which may not change before `settle`, and so many zeros after them."""
         new, kept, lengths = self._new, self._kept, []
         for slot, samples, is_pcm in zip(slots.tolist(), audio, self._is_pcm[slots].tolist(), strict=True):

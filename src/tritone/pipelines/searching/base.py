@@ -217,7 +217,7 @@ class Searching(ABC):
             )
         languages = self._bundle.manifest.encoder.languages
         if options.language and options.language not in languages:
-            known = f"knows {', '.join(languages)}" if languages else "is not told the language"
+            known = f"knows {', '.join(languages)}" if languages else "is takes no language"
             raise InputError(f"language is {options.language!r}, and this model {known}; leave it out, or send another")
         if options.use_itn and self._bundle.manifest.encoder.text_forms is None:
             raise InputError("this model writes in one form alone, so it cannot take use_itn; leave it out")

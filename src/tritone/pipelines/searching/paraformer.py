@@ -90,7 +90,7 @@ class ParaformerSearching(Searching):
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
         if mode == "contextual" and not bundle.has("hotword_decoder"):
             return (
-                "this Paraformer has no part that is told hotwords, as SeACo- and ContextualParaformers have; search "
+                "this Paraformer has no part that takes hotwords, as SeACo- and ContextualParaformers have; search "
                 "with greedy"
             )
         return super().obstacle(bundle, mode)
@@ -120,12 +120,12 @@ class ParaformerSearching(Searching):
         self._decoder: Graph | None = None
         if bundle.has("decoder"):
             _, self._decoder = open_chosen(bundle, "decoder", placement)
-        self._told: Told | None = None
+        self._hotword_decoder: HotwordDecoder | None = None
         if bundle.has("hotword_decoder"):
             reads, decodes = (
                 open_chosen(bundle, each, placement)[1] for each in ("hotword_encoder", "hotword_decoder")
             )
-            self._told = Told(bundle, reads, decodes)
+            self._hotword_decoder = HotwordDecoder(bundle, reads, decodes)
         self._silent = np.array(sorted(bundle.vocabulary.silent_ids), np.int64)
         self._size = bundle.manifest.tokens.size
         self.options = self.check(self._settings.options)
@@ -135,12 +135,12 @@ class ParaformerSearching(Searching):
 
     def check(self, options: SearchOptions | None) -> SearchOptions:
         checked = super().check(options)
-        if self._told is not None and _tells(checked):
-            self._told.phrases(checked.hotwords)
+        if self._hotword_decoder is not None and _has_hotwords(checked):
+            self._hotword_decoder.phrases(checked.hotwords)
         return checked
 
     def _is_scored(self, options: SearchOptions) -> bool:
-        return False  # the network itself is told hotwords
+        return False  # the network takes hotwords
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         return ParaformerStream(options, self._silent)
@@ -184,18 +184,22 @@ class ParaformerSearching(Searching):
     def _best(self, feed: Mapping[str, Array], options: Sequence[SearchOptions]) -> tuple[Array, Array]:
         """The best token of each place and its log-probability."""
         assert self._decoder is not None
-        told = [row for row, each in enumerate(options) if self._told is not None and _tells(each)]
+        biased = [row for row, each in enumerate(options) if self._hotword_decoder is not None and _has_hotwords(each)]
         names = BEST if set(BEST) <= set(self._decoder.outputs) else ("log_probs",)
-        found = dict(zip(names + STATES * bool(told), self._decoder(feed, names + STATES * bool(told)), strict=True))
+        found = dict(
+            zip(names + STATES * bool(biased), self._decoder(feed, names + STATES * bool(biased)), strict=True)
+        )
         ids, best = (found[name] for name in BEST) if BEST[0] in found else _best(found["log_probs"])
-        if told and self._told is not None:
+        if biased and self._hotword_decoder is not None:
             ids, best = np.array(ids), np.array(best)
-            states = {name: np.ascontiguousarray(found[name][told]) for name in STATES}
-            hotwords = [options[row].hotwords for row in told]
-            theirs, log_probs = self._told.best(states | {"num_tokens": feed["num_tokens"][told]}, hotwords)
-            is_theirs = theirs != (-1 if self._told.no_bias is None else self._told.no_bias)
-            ids[told] = np.where(is_theirs, theirs, ids[told])
-            best[told] = np.where(is_theirs, log_probs, best[told])
+            states = {name: np.ascontiguousarray(found[name][biased]) for name in STATES}
+            hotwords = [options[row].hotwords for row in biased]
+            theirs, log_probs = self._hotword_decoder.best(
+                states | {"num_tokens": feed["num_tokens"][biased]}, hotwords
+            )
+            is_theirs = theirs != (-1 if self._hotword_decoder.no_bias is None else self._hotword_decoder.no_bias)
+            ids[biased] = np.where(is_theirs, theirs, ids[biased])
+            best[biased] = np.where(is_theirs, log_probs, best[biased])
         return ids, best
 
     def _decoded(self, outputs: Mapping[str, Array], counts: Array) -> list[TokenRow]:
@@ -228,13 +232,13 @@ class ParaformerSearching(Searching):
         return TokenRow(ids[kept], starts[kept], ends[kept], np.exp(log_probs[kept].astype(np.float64)))
 
 
-def _tells(options: SearchOptions) -> bool:
+def _has_hotwords(options: SearchOptions) -> bool:
     """Whether there are hotwords to tell; with another search those of the model are passed over."""
     return options.mode == "contextual" and bool(options.hotwords)
 
 
-class Told:
-    """The decoder that is told hotwords: tokens that belong to one of them, and `no_bias` where there is none.
+class HotwordDecoder:
+    """The decoder that takes hotwords: tokens that belong to one of them, and `no_bias` where there is none.
 
     May be called from several threads.
     """

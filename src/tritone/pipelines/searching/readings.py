@@ -66,33 +66,33 @@ class ReadingBuilder:
         self._frame_s = frame_s
         self._times = times
         self._speller = Speller(vocabulary)
-        self._heard: list[Token] = []
-        self._num_spelled = 0  # of `_heard`
+        self._found: list[Token] = []
+        self._num_spelled = 0  # of `_found`
         self._running = RunningText(vocabulary) if RunningText.fits(vocabulary) else None
-        self._num_written = 0  # of `_heard`, in the running text
-        self._tokens: list[Span] = []  # those of `_heard` that another one follows
+        self._num_written = 0  # of `_found`, in the running text
+        self._tokens: list[Span] = []  # those of `_found` that another one follows
         self._words: list[Span] = []  # the words that can no longer change
         self._confidence_sum = 0.0  # over those words
 
     def add(self, tokens: Sequence[Token], replaces_last: bool = False) -> None:
         """Append tokens; with `replaces_last` the first one is a new version of the last one added before."""
         if tokens and replaces_last:
-            self._heard[-1:] = tokens[:1]
+            self._found[-1:] = tokens[:1]
             tokens = tokens[1:]
-        self._heard += tokens
+        self._found += tokens
 
     @property
     def num_tokens(self) -> int:
         """How many tokens have been added."""
-        return len(self._heard)
+        return len(self._found)
 
     def text(self, tail: Sequence[Token] = ()) -> str:
         """The text of what has been added so far, and of a tail that is not kept."""
         ids = [token.id for token in tail]
         if self._running is not None:
-            if self._num_written < len(self._heard):
-                self._running.extend([token.id for token in self._heard[self._num_written :]])
-                self._num_written = len(self._heard)
+            if self._num_written < len(self._found):
+                self._running.extend([token.id for token in self._found[self._num_written :]])
+                self._num_written = len(self._found)
             return self._running.extended(ids) if ids else self._running.text
         self._spell()
         if not ids:
@@ -112,9 +112,9 @@ class ReadingBuilder:
         self._settle()
         if not tail:
             return self._reading(until_frame)
-        mark, heard, tokens, words, confidence = (
+        mark, num_found, tokens, words, confidence = (
             self._speller.mark(),
-            len(self._heard),
+            len(self._found),
             len(self._tokens),
             len(self._words),
             self._confidence_sum,
@@ -123,51 +123,51 @@ class ReadingBuilder:
         self._settle()
         reading = self._reading(until_frame)
         self._speller.rewind(mark)
-        self._num_spelled = heard
-        del self._heard[heard:], self._tokens[tokens:], self._words[words:]
+        self._num_spelled = num_found
+        del self._found[num_found:], self._tokens[tokens:], self._words[words:]
         self._confidence_sum = confidence
         return reading
 
     def _spell(self) -> None:
         # Only now: most steps of a stream are asked for the text alone, or for nothing new.
-        if self._num_spelled < len(self._heard):
-            self._speller.extend([token.id for token in self._heard[self._num_spelled :]])
-            self._num_spelled = len(self._heard)
+        if self._num_spelled < len(self._found):
+            self._speller.extend([token.id for token in self._found[self._num_spelled :]])
+            self._num_spelled = len(self._found)
 
     def _reading(self, until_frame: float) -> Reading:
         open_words = [self._word(word, until_frame) for word in self._speller.words[len(self._words) :]]
         words = (*self._words, *open_words)
         confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
         confidence = confidence_sum / len(words) if words else 1.0
-        last = [self._token(len(self._heard) - 1, until_frame)] if self._times and self._heard else []
-        parts = parts_by_language(self._vocabulary, self._heard, self._frame_s, until_frame)
+        last = [self._token(len(self._found) - 1, until_frame)] if self._times and self._found else []
+        parts = parts_by_language(self._vocabulary, self._found, self._frame_s, until_frame)
         return Reading(self._speller.text, (*self._tokens, *last), words, confidence, parts)
 
     def _settle(self) -> None:
         self._spell()
         if self._times:
-            self._tokens += [self._token(index) for index in range(len(self._tokens), len(self._heard) - 1)]
+            self._tokens += [self._token(index) for index in range(len(self._tokens), len(self._found) - 1)]
         # The last word may grow, and the last token may still be replaced with all words that end in it.
         words = self._speller.words
-        while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._heard) - 1:
+        while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._found) - 1:
             word = self._word(words[len(self._words)])
             self._words.append(word)
             self._confidence_sum += word.confidence
 
     def _token(self, index: int, until_frame: float = math.inf) -> Span:
-        token = self._heard[index]
+        token = self._found[index]
         text = self._vocabulary.tokens[token.id]
         return Span(text, token.start_frame * self._frame_s, self._end_s(index, until_frame), token.confidence)
 
     def _word(self, word: Word, until_frame: float = math.inf) -> Span:
-        tokens = self._heard[word.first : word.last + 1]
+        tokens = self._found[word.first : word.last + 1]
         confidence = sum([token.confidence for token in tokens]) / len(tokens)
         start_s = tokens[0].start_frame * self._frame_s
         return Span(word.text, start_s, self._end_s(word.last, until_frame), confidence)
 
     def _end_s(self, index: int, until_frame: float) -> float:
-        follows = self._heard[index + 1].start_frame if index + 1 < len(self._heard) else until_frame
-        return _sounds_until(self._heard[index].end_frame * self._frame_s, follows * self._frame_s)
+        follows = self._found[index + 1].start_frame if index + 1 < len(self._found) else until_frame
+        return _sounds_until(self._found[index].end_frame * self._frame_s, follows * self._frame_s)
 
 
 def whole_reading(vocabulary: Vocabulary, tokens: Sequence[Token], frame_s: float, *, times: bool = True) -> Reading:

@@ -328,8 +328,8 @@ class TransducerSearching(Searching):
             elif mode == "greedy":
                 contexts = np.tile(np.array(self._cache.network.start, np.int64), (len(rows), 1))
                 penalties = [each.blank_penalty for each in chosen]
-                said = self._device.greedy(frames, num_frames, contexts, penalties, number)
-                hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in said.tokens]
+                greedy = self._device.greedy(frames, num_frames, contexts, penalties, number)
+                hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in greedy.tokens]
             else:
                 hypotheses = self._device.modified_beam(frames, num_frames, chosen)
             for row, each in zip(rows, hypotheses, strict=True):

@@ -72,9 +72,9 @@ class Espeak:
         # Double brackets would make phonemes of what is between them, which is nobody's text.
         lines = [text.replace("[[", "[ [") + mark for text, mark in parts]
         found = self._read(lines)
-        said = [(_plain(spoken), mark) for spoken, (_, mark) in zip(found, parts, strict=True)]
-        said = [(spoken, mark) for spoken, mark in said if spoken]
-        text = " ".join(f"{spoken}{mark}" for spoken, mark in said)
+        pronounced = [(_plain(spoken), mark) for spoken, (_, mark) in zip(found, parts, strict=True)]
+        pronounced = [(spoken, mark) for spoken, mark in pronounced if spoken]
+        text = " ".join(f"{spoken}{mark}" for spoken, mark in pronounced)
         return unicodedata.normalize("NFD", text)
 
     def _read(self, lines: Sequence[str]) -> list[str]:

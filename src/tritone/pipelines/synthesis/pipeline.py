@@ -162,7 +162,7 @@ class SynthesisPipeline:
         return Spoken(text=text, waveform=waveform, sample_rate=self.sample_rate)
 
     def _network(self, ids: Sequence[int], job: Job) -> Array:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         voice = self.voice
         inputs: dict[str, Array] = {
             "phonemes": np.array([ids], np.int64),
@@ -173,6 +173,6 @@ class SynthesisPipeline:
             inputs["speaker"] = np.array([job.speaker], np.int64)
         (waveforms,) = self._graph(inputs, ["waveform"])
         waveform: Array = np.clip(waveforms[0], -1.0, 1.0)
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - started
         self.work.add([CallWork(len(waveform), 0, took_s, 0.0, took_s)], took_s)
         return waveform

@@ -60,10 +60,10 @@ def open_device(
     assert special is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
-    hears, encoder = None, dict[str, Any]()
+    encoder_function, encoder = None, dict[str, Any]()
     with timed(placement.preparing, "weights"):
         if isinstance(special, EncoderDecoder):
-            hears = read_program(paths[0], steps.device).function(special.heard_names)
+            encoder_function = read_program(paths[0], steps.device).function(special.encoder_names)
         else:
             encoder = read_weights(paths[0], placement.device)
         decoder = read_weights(paths[1], placement.device)
@@ -71,7 +71,7 @@ def open_device(
         kernels = kernels_of(steps, special)
     sizes = sizes_of(special)
     try:
-        network = Network(encoder, decoder, sizes, attending=kernels, hears=hears)
+        network = Network(encoder, decoder, sizes, attending=kernels, encoder_function=encoder_function)
     except KeyError as error:
         raise BundleError(f"{bundle.path}: its programs have no tensor {error}. Export it again.") from error
     free = steps.free_bytes()
@@ -86,7 +86,7 @@ def open_device(
 
 
 def sizes_of(special: Whisper | EncoderDecoder) -> Sizes:
-    """What the network must be told beside its weights."""
+    """What the network needs beside its weights."""
     if isinstance(special, EncoderDecoder):
         return Sizes(encoder_heads=0, heads=special.heads, form=special.form, positions=special.max_positions)
     assert special.encoder_heads is not None
@@ -192,7 +192,7 @@ class OnDevice:
         ]
         rest = [partial(step, size, sampled=True) for size in rows]
         if self.writing.aligns:
-            rest += [partial(step, size, told=True) for size in rows]
+            rest += [partial(step, size, scored=True) for size in rows]
         return [*encodings[:1], *plain, *encodings[1:], *before, *rest]
 
     def turn(self) -> AbstractContextManager[None]:
@@ -216,7 +216,7 @@ class OnDevice:
                 row[len(window) :].zero_()
             places = self._put(steps, ("slots", size), np.array(slots, np.int64))
             given = None if bins else self._put(steps, ("counts", size), counts)
-            steps.run(("hear", size, longest), lambda: writing.network.hear(block, places, writing.caches, given))
+            steps.run(("encode", size, longest), lambda: writing.network.encode(block, places, writing.caches, given))
             return steps.mark()
 
     def read(self, tokens: Array, rows: Sequence[int], windows: Sequence[int]) -> None:
@@ -245,9 +245,9 @@ class OnDevice:
         """Have rows stand still."""
         self.writing.texts.end(self._steps.send(np.array(rows, np.int64)))
 
-    def step(self, rows: int, *, sampled: bool = False, told: bool = False, beam: int = 1) -> Late:
+    def step(self, rows: int, *, sampled: bool = False, scored: bool = False, beam: int = 1) -> Late:
         """One more token of the first rows; see `Chooser.choose` for what is given."""
-        form = Step(rows, sampled, told, beam)
+        form = Step(rows, sampled, scored, beam)
         return self._steps.fetch(self._steps.run(form, lambda: self.writing.step(form), self.writing.kept))
 
     def attention(self, rows: Sequence[int], positions: int) -> Late:

@@ -40,7 +40,7 @@ class RecordingUnderWay:
     course: Course
     done: Done
     given_up: Callable[[], bool]
-    begun: Callable[[], None] = nothing  # called once, when its first window is in work or never will be
+    started: Callable[[], None] = nothing  # called once, when its first window is in work or never will be
     window: Any = None  # features (frames, bins), on the host or on the device; or samples
     since: float = 0.0  # when its window began to wait, by `time.perf_counter`
     slot: int | None = None
@@ -113,17 +113,17 @@ class Driver(ABC):
         course: Course,
         done: Done,
         given_up: Callable[[], bool] = lambda: False,
-        begun: Callable[[], None] = nothing,
+        started: Callable[[], None] = nothing,
     ) -> None:
         """Have a course answered.
 
         Args:
             done: is called with its transcript or error, in the thread that works.
             given_up: whether nobody waits for it any more; asked now and then.
-            begun: is called when its first window is in work, or never will be.
+            started: is called when its first window is in work, or never will be.
         """
         with self._lock:
-            self._arrived.append(RecordingUnderWay(course, done, given_up, begun))
+            self._arrived.append(RecordingUnderWay(course, done, given_up, started))
             self._start()
 
     def _start(self) -> None:
@@ -172,14 +172,14 @@ class Driver(ABC):
             self._close(recording, as_value(error))
 
     @staticmethod
-    def _has_begun(recording: RecordingUnderWay) -> None:
+    def _mark_started(recording: RecordingUnderWay) -> None:
         """Tell that a recording's window is in work."""
-        begun, recording.begun = recording.begun, nothing
-        begun()
+        started, recording.started = recording.started, nothing
+        started()
 
     def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
         self._recordings.pop(recording, None)
-        self._has_begun(recording)
+        self._mark_started(recording)
         recording.course.close()
         try:
             recording.done(result)

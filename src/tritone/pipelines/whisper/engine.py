@@ -78,7 +78,7 @@ class Device(Protocol):
 
     def end(self, rows: Sequence[int]) -> None: ...
 
-    def step(self, rows: int, *, sampled: bool, told: bool, beam: int) -> Late: ...
+    def step(self, rows: int, *, sampled: bool, scored: bool, beam: int) -> Late: ...
 
     def attention(self, rows: Sequence[int], positions: int) -> Late: ...
 
@@ -257,7 +257,7 @@ class Engine(Driver):
             chosen = [self._waiting.popleft() for _ in range(size)]
             for each in chosen:
                 each.slot = self._slots.pop(0)
-                self._has_begun(each)
+                self._mark_started(each)
             windows = [each.window for each in chosen if each.window is not None]
             slots = [each.slot for each in chosen if each.slot is not None]
             self._calls.append((self._device.encode(windows, slots), chosen))
@@ -313,16 +313,17 @@ class Engine(Driver):
     def _fill(self, numbers: npt.NDArray[np.int64], text: TextUnderWay, row: int) -> None:
         job, rules = text.job, text.job.rules
         at = job.sot if is_read(job) else 0
-        begun = min(job.begun, 1)  # whatever the text begins with has been read: what comes next is not its first token
+        # Whatever the text begins with has been read: what comes next is not its first token.
+        prefix = min(job.prefix, 1)
         seed = np.random.SeedSequence([*job.seed, row - text.rows.start]) if job.temperature else None
         in_beam = text.beam is not None
         for column, value in (
             (Column.TOKEN, job.prompt[at]),
             (Column.POSITION, at),
-            (Column.START, len(job.prompt) - begun),
+            (Column.START, len(job.prompt) - prefix),
             (Column.QUIET, job.sot),
             (Column.GOING, 1),
-            (Column.MOST, job.max_tokens + begun),
+            (Column.MOST, job.max_tokens + prefix),
             (Column.WINDOW, text.recording.slot),
             (Column.TIMES, rules.timestamps),
             (Column.EARLY, NO_LIMIT if rules.max_initial_timestamp is None else rules.max_initial_timestamp),
@@ -360,7 +361,7 @@ class Engine(Driver):
         late = self._device.step(
             next(each for each in self._sizes if each > last),
             sampled=any(text.job.temperature for text in texts),
-            told=any(text.job.keeps_attention for text in texts),
+            scored=any(text.job.keeps_attention for text in texts),
             beam=next(each for each in BEAMS if each >= width),
         )
         self._steps.append((self._number, time.monotonic(), late))
@@ -408,4 +409,4 @@ class Engine(Driver):
 
 def is_read(job: Job) -> bool:
     """Whether what stands before the last token of a text's prompt is read in one call."""
-    return job.sot >= READ_FROM or (job.begun > 0 and job.sot > 0)
+    return job.sot >= READ_FROM or (job.prefix > 0 and job.sot > 0)

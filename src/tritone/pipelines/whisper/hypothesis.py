@@ -110,7 +110,7 @@ class Look:
         return Job(
             prompt=prompt,
             sot=len(prompt) - 1 if final else len(before),
-            begun=len(final),
+            prefix=len(final),
             rules=Rules(
                 eot=special.eot,
                 no_timestamps=special.no_timestamps,

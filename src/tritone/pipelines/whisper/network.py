@@ -40,13 +40,13 @@ class Network:
         self.encoder = open_chosen(bundle, "encoder", placement)[1]
         self.decoder = open_chosen(bundle, "decoder", placement)[1]
 
-    def hear(self, windows: Sequence[Array]) -> dict[str, Array]:
+    def encode(self, windows: Sequence[Array]) -> dict[str, Array]:
         """Encode windows: features (frames, bins) of at most `window_frames`, the rest of which is zero; or samples.
 
         Returns:
             What the decoder takes of them, (windows, …).
         """
-        names = self.special.heard_names
+        names = self.special.encoder_names
         return dict(zip(names, self.encoder(self._inputs(windows), names), strict=True))
 
     def decoder_of(self, windows: "Windows") -> "CachedDecoder":
@@ -84,17 +84,17 @@ class Windows:
     def __contains__(self, window: int) -> bool:
         return window in self._row_of
 
-    def put(self, windows: Sequence[int], heard: Mapping[str, Array]) -> None:
+    def put(self, windows: Sequence[int], memory: Mapping[str, Array]) -> None:
         """Add windows, which are new, and what the encoder has found of them, (windows, …); it may be kept."""
         if not self._row_of:
-            self._arrays, self._window_of = dict(heard), [*windows]
+            self._arrays, self._window_of = dict(memory), [*windows]
             self._row_of = {window: row for row, window in enumerate(windows)}
             return
         count = len(self._row_of) + len(windows)
         rows = max(self._most, count) if count > len(self._window_of) else len(self._window_of)
         self._window_of += [None] * (rows - len(self._window_of))
         free = [row for row, window in enumerate(self._window_of) if window is None][: len(windows)]
-        for name, found in heard.items():
+        for name, found in memory.items():
             array = self._arrays[name]
             shape = rows, *map(max, array.shape[1:], found.shape[1:])
             if array.shape != shape:  # more windows, or longer ones

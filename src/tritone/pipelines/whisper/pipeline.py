@@ -210,13 +210,13 @@ class WhisperPipeline:
         ended: Callable[[Transcript | TritoneError], None],
         given_up: Callable[[], bool],
     ) -> None:
-        begun = partial(self._count, -1, 0.0)
+        started = partial(self._count, -1, 0.0)
         course = attempt(lambda given: self.course(*given), (waveform, options))
         if isinstance(course, TritoneError):
-            begun()
+            started()
             ended(course)
         else:
-            self._answers.submit(course, ended, given_up, begun)
+            self._answers.submit(course, ended, given_up, started)
 
     def transcribe(
         self, waveforms: Sequence[Samples], options: Sequence[DecodingOptions | None] | None = None

@@ -122,14 +122,14 @@ class Together(Driver):
         room = min(self._max_windows - len(self._windows), self._network.together, len(self._waiting))
         some = [self._waiting.popleft() for _ in range(room)]
         for each in some:
-            self._has_begun(each)
+            self._mark_started(each)
         return some
 
     def _encode(self, some: Some) -> None:
         start = time.perf_counter()
-        heard = self._network.hear([each.ask.features for each in some])
+        memory = self._network.encode([each.ask.features for each in some])
         names = [next(self._names) for _ in some]
-        self._windows.put(names, heard)
+        self._windows.put(names, memory)
         for name, each in zip(names, some, strict=True):
             each.slot, each.window = name, each.ask.features
             self._owners[name] = each
@@ -197,7 +197,7 @@ class Together(Driver):
         if group.is_greedy and self._draft is not None:
             for each in some:
                 if each.slot is not None and each.slot not in self._draft_windows:
-                    self._draft_windows.put([each.slot], self._draft.hear([each.window]))
+                    self._draft_windows.put([each.slot], self._draft.encode([each.window]))
         if group not in self._texts:
             self._texts[group] = self._writing(group)
         jobs: list[Job] = [each.ask.job for each in some]

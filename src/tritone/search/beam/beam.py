@@ -62,7 +62,7 @@ class Beam(ABC):
         Args:
             count: the most of them, at least 1.
             final: score them as if nothing followed: the scorer adds what the last word and the end of the sentence
-                are worth, and they are ranked anew.
+                are worth, and they are ranked again.
 
         Returns:
             Hypotheses, best first. `score` is `log_prob + bonus`, unless the search ranks by something else. A token's

@@ -1,7 +1,7 @@
 """Compiling numeric loops with numba, once per machine.
 
 Machine code is kept in numba's cache: in the folder that `NUMBA_CACHE_DIR` names, else beside the source, else in the
-user's cache folder, whichever can be written first. Where none can, every process compiles anew.
+user's cache folder, whichever can be written first. Where none can, every process compiles again.
 
 Importing this loads numba, which takes half a second: import it where something is searched, not before.
 """
@@ -18,7 +18,7 @@ from tritone.search.compiled.kept import sources_stamp
 
 LOG = logging.getLogger(__name__)
 _functions: list[Any] = []  # all that are kept in the cache
-_anew: list[str] = []  # names of those that cannot be
+_not_kept: list[str] = []  # names of those that cannot be
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,8 +55,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         dispatcher = numba.njit(function, nogil=True, cache=True)
     except RuntimeError as error:
         # Never a shared folder such as /tmp instead: anyone who can write there could have us load their code.
-        LOG.warning("search is compiled anew in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
-        _anew.append(function.__qualname__)
+        LOG.warning("search is compiled again in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
+        _not_kept.append(function.__qualname__)
         return numba.njit(function, nogil=True)
     kept: Any = dispatcher._cache  # type: ignore[attr-defined]
     save, load = kept.save_overload, kept.load_overload
@@ -67,20 +67,20 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         except OSError as error:  # a full disk, as a rule
             _warn_of_the_cache(error.strerror or str(error), kept.cache_path)
 
-    def load_or_tell(signature: Any, target: Any) -> Any:
+    def load_or_log(signature: Any, target: Any) -> Any:
         found = load(signature, target)
         if found is None:
-            _tell_of_compiling()
+            _log_compiling()
         return found
 
-    kept.save_overload, kept.load_overload = save_if_there_is_room, load_or_tell
+    kept.save_overload, kept.load_overload = save_if_there_is_room, load_or_log
     _functions.append(dispatcher)
     return dispatcher
 
 
 def not_from_cache() -> list[str]:
     """Names of the functions that this process has compiled, or would have to, rather than load them."""
-    return _anew + [each.__name__ for each in _functions if sum(each.stats.cache_misses.values())]
+    return _not_kept + [each.__name__ for each in _functions if sum(each.stats.cache_misses.values())]
 
 
 def cached_files() -> list[Path]:
@@ -92,7 +92,7 @@ def cached_files() -> list[Path]:
 
 
 @cache
-def _tell_of_compiling() -> None:
+def _log_compiling() -> None:
     """Say once why the first search takes so long."""
     LOG.warning("compiling the search for this machine, once: it takes 2 to 15 s, and is kept in numba's cache")
 
@@ -101,7 +101,7 @@ def _tell_of_compiling() -> None:
 def _warn_of_the_cache(reason: str, folder: str) -> None:
     """Say once that compiled code cannot be kept: it works, but each process compiles for up to 15 s."""
     LOG.warning(
-        "search is compiled anew in each process, because compiled code cannot be kept in %s: %s. Free space there, or "
+        "search is compiled again in each process, as compiled code cannot be kept in %s: %s. Free space there, or "
         "set NUMBA_CACHE_DIR to a folder of yours on another disk",
         folder,
         reason,

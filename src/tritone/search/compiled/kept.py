@@ -72,18 +72,18 @@ class Kept:
     def has(self, name: str) -> bool:
         """Whether numba's cache has the code under this name, as it was when it was marked."""
         try:
-            told = json.loads(self._mark(name).read_text(encoding="utf-8"))
-            return bool(told) and all(_state(path) == state for path, state in told.items())
+            states = json.loads(self._mark(name).read_text(encoding="utf-8"))
+            return bool(states) and all(_state(path) == state for path, state in states.items())
         except (OSError, ValueError, AttributeError):  # there is no mark, a file of the code is gone, or half a mark
             return False
 
     def mark(self, name: str, files: Iterable[Path]) -> None:
         """Note that the code under this name is in these files of numba's; raises `OSError`, as on a full disk."""
-        told = {str(path): _state(path) for path in files}
+        states = {str(path): _state(path) for path in files}
         mark = self._mark(name)
         beside = mark.with_name(f"{mark.name}.{os.getpid()}")
         try:
-            beside.write_text(json.dumps(told), encoding="utf-8")
+            beside.write_text(json.dumps(states), encoding="utf-8")
             beside.replace(mark)
         finally:
             beside.unlink(missing_ok=True)

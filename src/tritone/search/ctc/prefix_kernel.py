@@ -114,9 +114,9 @@ def _read_outlook(frame: Any, count: Any, blank: Any, scorer: Any) -> None:
     for kind in range(NUM_KINDS):
         best[0, kind] = best[1, kind] = -np.inf
     for j in range(count):
-        kind, begun, most_credit = outlook(scorer, frame.tokens[j])
+        kind, opening, most_credit = outlook(scorer, frame.tokens[j])
         frame.kinds[j] = kind
-        frame.worth[0, j] = frame.values[j] + begun + most_credit
+        frame.worth[0, j] = frame.values[j] + opening + most_credit
         frame.worth[1, j] = frame.values[j] + most_credit if kind == LETTERS else frame.worth[0, j]
         if j != blank:
             best[0, kind] = max(best[0, kind], frame.worth[0, j])

@@ -140,13 +140,13 @@ class Network:
         sizes: Sizes,
         *,
         attending: Attending | None = None,
-        hears: Hearing | None = None,
+        encoder_function: Hearing | None = None,
     ) -> None:
         """Take the tensors of the two graphs of a bundle, on their device, all of one type.
 
         Args:
             attending: what is not done by torch's operators; the module `attending_kernels`, where it can be used.
-            hears: an encoder of windows of any length, from samples (windows, samples) and their counts (windows,) to
+            encoder_function: of windows of any length, from samples (windows, samples) and their counts (windows,) to
                 the numbers of frames, and keys (windows, heads, dim, frames) and values (windows, heads, frames, dim)
                 of each layer; `encoder` is empty then. None: Whisper's, of its tensors.
 
@@ -155,8 +155,8 @@ class Network:
         """
         self.sizes = sizes
         self.attending: Attending = attending or Plain(sizes.form)
-        self._hears, self.positions = hears, sizes.positions
-        if hears is None:
+        self._encoder_function, self.positions = encoder_function, sizes.positions
+        if encoder_function is None:
             self._stem = [_affine(encoder, f"encoder.{name}") for name in ("conv1", "conv2")]
             self._stem_positions = encoder["encoder.positional_embedding"]
             self.encoder = [
@@ -181,7 +181,7 @@ class Network:
         self._head = Affine(F.pad(head, (0, 0, 0, more)), None if bias is None else F.pad(bias, (0, more)))
         self.device = self.token_table.device
 
-    def hear(self, features: Tensor, slots: Tensor, caches: Caches, num_samples: Tensor | None = None) -> None:
+    def encode(self, features: Tensor, slots: Tensor, caches: Caches, num_samples: Tensor | None = None) -> None:
         """Write what the decoder attends to of windows.
 
         Args:
@@ -190,14 +190,14 @@ class Network:
             num_samples: (windows,) int64, of such windows.
         """
         dtype = self.token_table.dtype
-        if self._hears is not None:
+        if self._encoder_function is not None:
             assert num_samples is not None
-            counts, *heard = self._hears(features, num_samples)
+            counts, *encoded = self._encoder_function(features, num_samples)
             caches.counts.index_copy_(0, slots, counts)
-            for index, key in enumerate(heard[::2]):
+            for index, key in enumerate(encoded[::2]):
                 for block, new in (
                     (caches.audio_keys[index], key.transpose(2, 3)),
-                    (caches.audio_values[index], heard[2 * index + 1]),
+                    (caches.audio_values[index], encoded[2 * index + 1]),
                 ):
                     most = min(new.shape[2], self.positions)
                     block[:, :, :most].index_copy_(0, slots, new[:, :, :most].to(dtype))
@@ -233,8 +233,8 @@ class Network:
             x = x + F.linear(_joined(own), *layer.own_out)
             query = self._split(F.linear(_norm(x, layer.audio_norm), *layer.audio_query))
             audio = caches.audio_keys[index][window], caches.audio_values[index][window]
-            heard = F.scaled_dot_product_attention(query, *audio, attn_mask=next(iter(hidden), None))
-            x = x + F.linear(_joined(heard), *layer.audio_out)
+            attended = F.scaled_dot_product_attention(query, *audio, attn_mask=next(iter(hidden), None))
+            x = x + F.linear(_joined(attended), *layer.audio_out)
             wide = F.linear(_norm(x, layer.wide_norm), *layer.wide)
             x = x + F.linear(ACTIVATIONS[self.sizes.form](wide), *layer.narrow)
 
@@ -257,10 +257,12 @@ class Network:
             if alignment is not None:
                 self._align(index, query, caches.audio_keys[index], rows.window, alignment)
             audio = caches.audio_keys[index], caches.audio_values[index]
-            heard = attending.attend_audio(query, *audio, rows.window, *hidden)
+            attended = attending.attend_audio(query, *audio, rows.window, *hidden)
             after = index + 1
             then = (layers[after].own_norm, layers[after].own) if after < len(layers) else (self._norm, self._head)
-            x, y = _after(x, heard, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self.attending)
+            x, y = _after(
+                x, attended, layer.audio_out, layer.wide_norm, layer.wide, layer.narrow, *then, self.attending
+            )
         return y[:, : self.vocab]
 
     def _embedded(self, tokens: Tensor, position: Tensor) -> Tensor:
@@ -284,7 +286,7 @@ class Network:
 
     def _hidden(self, window: Tensor, caches: Caches) -> tuple[Tensor, ...]:
         """What is added to scores of positions that are not a window's own, (rows, 1, 1, positions), if any are not."""
-        if self._hears is None:
+        if self._encoder_function is None:
             return ()
         there = torch.arange(self.positions, device=window.device)
         own = there < caches.counts[window].reshape(-1, 1, 1, 1)
@@ -377,8 +379,8 @@ def _encode(
 ) -> tuple[Tensor, Tensor]:
     """A layer, from x and its norm y to the next x and its norm."""
     own = F.linear(y, *layer.own).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    heard = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
-    x, y = by.added_norm(x, heard, layer.wide_norm)
+    attended = F.linear(_joined(F.scaled_dot_product_attention(*own.unbind())), *layer.own_out)
+    x, y = by.added_norm(x, attended, layer.wide_norm)
     found: tuple[Tensor, Tensor] = by.added_norm(
         x, F.linear(by.activation(F.linear(y, *layer.wide)), *layer.narrow), then
     )
@@ -392,7 +394,7 @@ def _between(x: Tensor, own: Tensor, out: Affine, norm: Affine, query: Affine, b
 
 def _after(
     x: Tensor,
-    heard: Tensor,
+    attended: Tensor,
     out: Affine,
     norm: Affine,
     wide: Affine,
@@ -401,7 +403,7 @@ def _after(
     then: Affine,
     by: Attending,
 ) -> tuple[Tensor, Tensor]:
-    x, y = by.added_norm(x, F.linear(heard, *out), norm)
+    x, y = by.added_norm(x, F.linear(attended, *out), norm)
     x, y = by.added_norm(x, F.linear(by.activation(F.linear(y, *wide)), *narrow), then_norm)
     return x, F.linear(y, *then)
 

@@ -276,8 +276,8 @@ def _join(mixed_of, sums, found, rows, heads, parts: tl.constexpr, dim: tl.const
 def choose(chooser: Any, logits: Tensor, texts: Any, *, sampled: bool, beam: int = 1) -> Tensor:
     """As `choosing.Chooser.choose`: a program for each row goes through the vocabulary once.
 
-    What is told of plain tokens is always told. With beams the kernel leaves the scores and their largest in each span,
-    where the likeliest tokens are looked for, and moves the rows of no beam.
+    Probabilities among plain tokens are always there. With beams the kernel leaves the scores and their largest in each
+    span, where the likeliest tokens are looked for, and moves the rows of no beam.
     """
     of, rows, (vocab, device) = chooser.specials, len(logits), (logits.shape[1], logits.device)
     found = torch.empty(6, rows, dtype=torch.float32, device=device)
@@ -298,8 +298,8 @@ def choose(chooser: Any, logits: Tensor, texts: Any, *, sampled: bool, beam: int
     places = (spans.unsqueeze(2) * SPAN + torch.arange(SPAN, device=device)).flatten(1)
     likeliest = scores.gather(1, places).topk(2 * beam, dim=1)
     tokens = places.gather(1, likeliest.indices)
-    told = chooser.follow(likeliest.values, tokens, found[5], texts, in_beam, beam)
-    return torch.cat([found[:5], told])
+    scored = chooser.follow(likeliest.values, tokens, found[5], texts, in_beam, beam)
+    return torch.cat([found[:5], scored])
 
 
 @triton.jit
@@ -431,8 +431,8 @@ def _choose(  # type: ignore[no-untyped-def]
         going = tl.where(in_beam, tl.load(numbers + 4) != 0, going)
         moves = moves & ~in_beam
     if moves:
-        told = tl.load(numbers + columns + position + 1, mask=reading, other=0)
-        token = tl.where(reading, told, chosen)
+        forced = tl.load(numbers + columns + position + 1, mask=reading, other=0)
+        token = tl.where(reading, forced, chosen)
         wrote_time = ~reading & (token >= begin)
         tl.store(numbers, token)
         tl.store(numbers + 1, position + 1)

@@ -143,13 +143,13 @@ class Chooser:
         alone = times & (highest > -INF) & (whole > others.amax(1, keepdim=True))
         return scores.masked_fill(alone & ~is_time, -INF)
 
-    def choose(self, logits: Tensor, texts: Texts, *, sampled: bool, told: bool, beam: int = 1) -> Tensor:
+    def choose(self, logits: Tensor, texts: Texts, *, sampled: bool, scored: bool, beam: int = 1) -> Tensor:
         """Choose a token for each row, and move the rows on.
 
         Args:
             logits: (rows, vocab) of the tokens after those that rows have read.
             sampled: whether the temperature of any row is above 0.
-            told: whether anybody wants to know probabilities among plain tokens.
+            scored: whether anybody wants to know probabilities among plain tokens.
             beam: the most texts of a beam.
 
         Returns:
@@ -169,7 +169,7 @@ class Chooser:
             likely = (logits[:, self.specials.no_speech] - logits.logsumexp(1)).exp()
             silent = torch.where(position == column(Column.QUIET), likely, silent)
         plain = torch.zeros_like(log_prob)
-        if told:
+        if scored:
             among = logits[:, : self.specials.eot]
             place = chosen.clamp(max=self.specials.eot - 1).unsqueeze(1)
             plain = among.gather(1, place).squeeze(1) - among.logsumexp(1)
@@ -223,7 +223,7 @@ class Chooser:
         mine = able & (count == torch.where(fills, count[:, -1:], own + 1))
         taken = mine.long().argmax(1, keepdim=True)
         pair = (2 * own + torch.arange(2, device=device)).clamp(0, best.shape[1] - 1)
-        told = torch.stack([each.gather(1, pair).float() for each in (token, source, best)])
+        scored = torch.stack([each.gather(1, pair).float() for each in (token, source, best)])
         position = column(Column.POSITION).clone()
         going = (column(Column.GOING) != 0) & (position + 2 - column(Column.START) < column(Column.MOST))
         moves = which & going
@@ -247,7 +247,7 @@ class Chooser:
         for of, value in new.items():
             column(of).copy_(torch.where(moves, value, column(of)))
         column(Column.GOING).copy_(torch.where(which, going, column(Column.GOING)))
-        return told.permute(2, 0, 1).flatten(0, 1)
+        return scored.permute(2, 0, 1).flatten(0, 1)
 
     def _move(self, texts: Texts, chosen: Tensor, going: Tensor, reading: Tensor, which: Tensor) -> None:
         """Have those rows that go on read what they chose, or the next of their prompt."""
@@ -255,8 +255,8 @@ class Chooser:
         column = lambda of: texts.column(rows, of)  # noqa: E731
         position = column(Column.POSITION)
         after = (position + 1 + len(Column)).clamp(max=texts.table.shape[1] - 1).unsqueeze(1)
-        told = texts.table[:rows].gather(1, after).squeeze(1)
-        token = torch.where(reading, told, chosen)
+        forced = texts.table[:rows].gather(1, after).squeeze(1)
+        token = torch.where(reading, forced, chosen)
         is_time = ~reading & (token >= self.specials.timestamp_begin)
         new = {
             Column.TOKEN: token,

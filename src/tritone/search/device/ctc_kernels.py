@@ -37,7 +37,7 @@ def _greedy(  # type: ignore[no-untyped-def]  # Triton reads what is written her
     row = tl.program_id(0).to(tl.int64)
     count = tl.minimum(tl.load(num_frames + row), frames)
     out = found + row * 4 * (frames + 1)
-    said = 0  # tokens that begin before this part
+    emitted = 0  # tokens that begin before this part
     before_part = 0  # the least cost of the token that goes on from the part before
     for first in range(0, frames, part):
         at = first + tl.arange(0, part)
@@ -49,16 +49,16 @@ def _greedy(  # type: ignore[no-untyped-def]  # Triton reads what is written her
         ends = (ids != blank_id) & (ids != after)
         log_probs = tl.load(best_log_probs + row * frames + at, at < count, other=0.0).to(tl.float32)
         cost = tl.abs(tl.minimum(log_probs, 0.0, propagate_nan=tl.PropagateNan.ALL)).to(tl.int32, bitcast=True)
-        least, begun = tl.associative_scan((cost, begins), 0, _least_since)
-        least = tl.where(begun != 0, least, tl.minimum(least, before_part))
-        column = said + tl.cumsum(begins, 0) - 1
+        least, any_begin = tl.associative_scan((cost, begins), 0, _least_since)
+        least = tl.where(any_begin != 0, least, tl.minimum(least, before_part))
+        column = emitted + tl.cumsum(begins, 0) - 1
         tl.store(out + column, ids, begins != 0)
         tl.store(out + (frames + 1) + column, at, begins != 0)
         tl.store(out + 2 * (frames + 1) + column, -1 - at, ends)
         tl.store(out + 3 * (frames + 1) + column, least, ends)
-        said += tl.sum(begins, 0)
+        emitted += tl.sum(begins, 0)
         before_part = tl.sum(tl.where(at == first + part - 1, least, 0), 0)
-    tl.store(out + said, _UNUSED)
+    tl.store(out + emitted, _UNUSED)
 
 
 @triton.jit

@@ -123,8 +123,8 @@ class GreedyLoop:
         column = counts.unsqueeze(1)  # where there is no token, the next one is written over it
         tokens.scatter_(1, column, (token + (found << TOKEN_BITS)).unsqueeze(1))
         log_probs.scatter_(1, column, log_prob)
-        said = hit.unsqueeze(1)
-        contexts = torch.where(said, torch.cat([contexts[:, 1:], token.unsqueeze(1)], dim=1), contexts)
+        hit_rows = hit.unsqueeze(1)
+        contexts = torch.where(hit_rows, torch.cat([contexts[:, 1:], token.unsqueeze(1)], dim=1), contexts)
         if self._max_symbols == 1:
             place = found + hit
         else:

@@ -150,13 +150,13 @@ def _greedy(
     speaks = (token != blank_id) & (token != unk_id) & (best > -_INF)
     passed = tl.min(tl.where(speaks, frames, ahead), 0)
     chosen = frames == passed
-    said = tl.sum(tl.where(chosen, token, 0), 0).to(tl.int64)
+    symbol = tl.sum(tl.where(chosen, token, 0), 0).to(tl.int64)
     log_prob = -tl.sum(tl.where(chosen, tl.log(total), 0.0), 0)
     last = tl.load(end + row)
     found = tl.minimum(tl.load(place + row) + passed, last)
     hit = (passed < ahead) & (found < last)
     count = tl.load(counts + row)
-    tl.store(tokens + row * room + count, said + (found << token_bits), hit)
+    tl.store(tokens + row * room + count, symbol + (found << token_bits), hit)
     tl.store(log_probs + row * room + count, log_prob, hit)
     tl.store(new_counts + row, count + hit.to(tl.int64))
     same = tl.load(symbols + row)
@@ -168,7 +168,7 @@ def _greedy(
     inside = at < context_size
     kept = tl.load(contexts + row * context_size + at, inside, other=0)
     moved = tl.load(contexts + row * context_size + at + 1, at + 1 < context_size, other=0)
-    moved = tl.where(at == context_size - 1, said, moved)
+    moved = tl.where(at == context_size - 1, symbol, moved)
     tl.store(new_contexts + row * context_size + at, tl.where(hit, moved, kept), inside)
 
 
@@ -551,10 +551,10 @@ def _stateful_beam(
         for start in range(0, vocab, block):
             ids = (start + tl.arange(0, block)).to(tl.int64)
             x = _scores(logits, row, start, penalty, columns, vocab, blank_id, beam, width, block)
-            said = (x - base[:, None]) / temperature - normal[:, None]
+            symbol = (x - base[:, None]) / temperature - normal[:, None]
             silence = tl.where((ids == blank_id)[None, :] & alive[:, None], 0.0, -_INF)
-            said = tl.where(stays[:, None], silence, said)
-            score = said + (before + bonus)[:, None]
+            symbol = tl.where(stays[:, None], silence, symbol)
+            score = symbol + (before + bonus)[:, None]
             if scored:
                 lent = tl.load(gains + entry[:, None] * vocab + ids[None, :], (ids < vocab)[None, :], other=0.0)
                 score += lent.to(tl.float64)
@@ -562,7 +562,7 @@ def _stateful_beam(
             score = tl.where(after, score, -_INF)
             top = tl.max(score, 1)
             first = tl.min(tl.where(score == top[:, None], ids[None, :], vocab), 1)
-            of_first = tl.sum(tl.where(ids[None, :] == first[:, None], tl.where(said > -_INF, said, 0.0), 0.0), 1)
+            of_first = tl.sum(tl.where(ids[None, :] == first[:, None], tl.where(symbol > -_INF, symbol, 0.0), 0.0), 1)
             better = top > value
             place, part = tl.where(better, first, place), tl.where(better, of_first, part)
             value = tl.where(better, top, value)

@@ -140,11 +140,11 @@ def fault_of_greedy(ctc_kernels: Any, device: str) -> str:
     log_probs = -torch.rand(ROWS, frames, generator=random).to(device)
     num_frames = torch.tensor([frames, 0, frames - 5]).to(device)
     with torch.inference_mode():
-        expected, found = (_said(made.greedy_block(ids, log_probs, num_frames, 0)) for made in (ctc, ctc_kernels))
+        expected, found = (_written(made.greedy_block(ids, log_probs, num_frames, 0)) for made in (ctc, ctc_kernels))
     return "" if torch.equal(expected, found) else "its kernel for greedy tokens finds others than torch"
 
 
-def _said(block: Tensor) -> Tensor:
+def _written(block: Tensor) -> Tensor:
     """A greedy block with nothing in what is never read."""
     ended = (block[:, :1] == ctc.UNUSED).cumsum(-1) > 0
     return torch.where(ended, ctc.UNUSED, block)
@@ -279,7 +279,7 @@ def _chooses_alike(kernels: Any, device: str, beam: int) -> bool:
     for _ in range(10):
         logits = (3 * torch.randn(rows, vocab, generator=random)).to(place)
         logits[:, times:] += 2
-        expected = chooser.choose(logits, both[0], sampled=True, told=True, beam=beam)
+        expected = chooser.choose(logits, both[0], sampled=True, scored=True, beam=beam)
         found = kernels.choose(chooser, logits, both[1], sampled=True, beam=beam)
         same = zip((expected[0], both[0].table, both[0].origin), (found[0], both[1].table, both[1].origin), strict=True)
         if not all(torch.equal(a, b) for a, b in same):
@@ -343,20 +343,20 @@ def _stateful_beams(kernels: Any, device: str, durations: tuple[int, ...], score
     for _ in range(FRAMES + 1):
         state = loop.step(*state)
     scores, hashes, found = loop.finish(*state)
-    lives, told = scores[:, :1] > -torch.inf, []
+    lives, extensions = scores[:, :1] > -torch.inf, []
     rank = torch.arange(BEAM, device=device).expand(ROWS, -1)
     for frame in reversed(range(FRAMES)):
         inside = (frame < numbers[:, 1:2]) & lives[:, 0]
-        pointer, span, said = (found[:, part, frame].gather(1, rank) for part in range(3))
+        pointer, span, bits = (found[:, part, frame].gather(1, rank) for part in range(3))
         speaks = (pointer >> SOURCE_BITS > 0) & inside
-        told += [torch.where(speaks, pointer >> SOURCE_BITS, 0), torch.where(speaks, span, 0)]
-        told += [torch.where(speaks, said.view(torch.float32), 0.0)]
+        extensions += [torch.where(speaks, pointer >> SOURCE_BITS, 0), torch.where(speaks, span, 0)]
+        extensions += [torch.where(speaks, bits.view(torch.float32), 0.0)]
         rank = torch.where(inside, (pointer & (2**SOURCE_BITS - 1)).to(torch.int64), rank)
     kept = [
         torch.where(lives.view(ROWS, BEAM, *[1] * (each.dim() - 2)), each[FIRST + 1 : FIRST + 1 + ROWS], 0)
         for each in rows.tensors
     ]
-    return [torch.where(lives, scores, 0.0), torch.where(lives[:, 0], hashes, 0), *told, *kept]
+    return [torch.where(lives, scores, 0.0), torch.where(lives[:, 0], hashes, 0), *extensions, *kept]
 
 
 def _remembering(device: str, durations: tuple[int, ...]) -> tuple[dict[str, Any], list[Any], Tensor, Tensor, Tensor]:
@@ -394,12 +394,12 @@ def _beam_of(loop: Any, frames: Tensor, lengths: Tensor, penalties: Tensor) -> l
     for _ in range(FRAMES + 1):
         state = loop.step(*state)
     totals, pointers, log_probs = loop.finish(*state)
-    rank, said = totals.argmax(1, keepdim=True), []
+    rank, outputs = totals.argmax(1, keepdim=True), []
     for frame in reversed(range(FRAMES)):
         pointer = pointers[:, frame].gather(1, rank)
-        said += [pointer >> SOURCE_BITS, log_probs[:, frame].gather(1, rank) * (pointer >> SOURCE_BITS > 0)]
+        outputs += [pointer >> SOURCE_BITS, log_probs[:, frame].gather(1, rank) * (pointer >> SOURCE_BITS > 0)]
         rank = (pointer & (2**SOURCE_BITS - 1)).to(torch.int64)
-    return [totals, *said]
+    return [totals, *outputs]
 
 
 def _network(device: str) -> tuple[dict[str, Any], Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ from tritone.search.device.modified_beam import SOURCE_BITS, best_of, hashed, me
 from tritone.search.device.stateful import Join, StateRows, Step, idle_token
 
 SCORE, BONUS, ENDING = range(3)  # of hypotheses, in what `finish` gives
-POINTER, SPAN, SAID = range(3)  # of extensions, likewise
+POINTER, SPAN, LOG_PROB = range(3)  # of extensions, likewise
 
 
 class Number(IntEnum):
@@ -152,18 +152,24 @@ class StatefulBeamLoop:
         now = frames[row, (numbers[:, Number.FIRST] + frame).clamp(max=frames.shape[1] - 1)].unsqueeze(1)
         logits = self._join(now.expand(-1, beam, -1).reshape(batch * beam, -1), vectors)
         logits = usable(logits, penalties if self._penalised else None, self._blank_id).view(batch, beam, -1)
-        said, spans = normalised(logits[..., :vocab], temperatures), self._spans(logits[..., vocab:], temperatures)
+        token_log_probs, spans = (
+            normalised(logits[..., :vocab], temperatures),
+            self._spans(logits[..., vocab:], temperatures),
+        )
         lives, waits = scores > -torch.inf, places > frame
         # Where a frame rules out everything for all hypotheses in it, they stay what they are.
-        speaks = (lives & ~waits & (said.amax(2) > -torch.inf)).any(1, keepdim=True)
+        speaks = (lives & ~waits & (token_log_probs.amax(2) > -torch.inf)).any(1, keepdim=True)
         stays = (waits | ~speaks).unsqueeze(2)
-        said, spans = torch.where(stays, self._silence, said), torch.where(stays, self._first_span, spans)
-        best, source, token, span = self._best(scores + bonuses, said, spans, entries)
+        token_log_probs, spans = (
+            torch.where(stays, self._silence, token_log_probs),
+            torch.where(stays, self._first_span, spans),
+        )
+        best, source, token, span = self._best(scores + bonuses, token_log_probs, spans, entries)
         on = (frame < numbers[:, Number.FRAMES]).unsqueeze(1)
         source, lives = torch.where(on, source, ranks), best > -torch.inf
         adds = (token != self._blank_id) & lives & on
         place = self._place(frame, waits.gather(1, source), speaks, places.gather(1, source), span)
-        log_prob = said.flatten(1).gather(1, source * vocab + token)
+        log_prob = token_log_probs.flatten(1).gather(1, source * vocab + token)
         gained = log_prob + spans.flatten(1).gather(1, source * spans.shape[2] + span)
         hashes = hashes.gather(1, source)
         hashes = torch.where(adds, hashed(hashes, token), hashes)
@@ -216,10 +222,10 @@ class StatefulBeamLoop:
         return torch.where(found.amax(2, keepdim=True) > -torch.inf, found, self._first_span)
 
     def _best(
-        self, totals: Tensor, said: Tensor, spans: Tensor, entries: Tensor
+        self, totals: Tensor, token_log_probs: Tensor, spans: Tensor, entries: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The best extensions (batch, beam), best first: their totals, hypotheses, tokens and numbers of durations."""
-        scores = totals.unsqueeze(2) + said
+        scores = totals.unsqueeze(2) + token_log_probs
         if self._tables is not None:
             scores = scores + self._tables.gains[entries]
         # None of a hypothesis' extensions is among the best whose token is not among its own best.

@@ -73,9 +73,9 @@ def stateless_weights(predictor: Any, joiner: Any) -> StatelessWeights | None:
 def _tensors(program: Any, names: Sequence[str]) -> list[Tensor] | None:
     """The constants of a program in the order in which it uses them; None if its operators are not of these names."""
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
-    said = [node.target.__name__.partition(".")[0] for node in calls]
-    said = [name for name in said if name != "slice"]  # of everything
-    if tuple(said[: len(names)]) != tuple(names) or said[len(names) :] != ["to"]:
+    operators = [node.target.__name__.partition(".")[0] for node in calls]
+    operators = [name for name in operators if name != "slice"]  # of everything
+    if tuple(operators[: len(names)]) != tuple(names) or operators[len(names) :] != ["to"]:
         return None
     return [
         program.constants[each.target] for node in calls for each in node.args if getattr(each, "op", "") == "get_attr"

@@ -198,9 +198,9 @@ def _greedy(
                 at = start + deep
                 hidden = tl.zeros((depth,), tl.float32)
                 for position in tl.static_range(context_size):
-                    said_before = tl.load(contexts + position)
-                    entry = tables + (position * vocab + tl.maximum(said_before, 0)) * width + at
-                    hidden += tl.load(entry, at >= tl.where(said_before >= 0, 0, width), other=0.0)
+                    previous = tl.load(contexts + position)
+                    entry = tables + (position * vocab + tl.maximum(previous, 0)) * width + at
+                    hidden += tl.load(entry, at >= tl.where(previous >= 0, 0, width), other=0.0)
                 hidden = tl.maximum(hidden.to(half).to(tl.float32), 0.0)
                 spread = tl.where(steps[:, None] == 0, hidden[None, :], 0.0).to(half)
                 weights = tl.load(projection + at[:, None] * dim + to[None, :], (to < dim)[None, :], other=0.0)
@@ -235,11 +235,11 @@ def _greedy(
         speaks = (token != blank_id) & (token != unk_id) & (best > -_INF)
         passed = tl.min(tl.where(speaks, steps, ahead), 0)
         chosen = steps == passed
-        said = tl.sum(tl.where(chosen, token, 0), 0).to(tl.int64)
+        symbol = tl.sum(tl.where(chosen, token, 0), 0).to(tl.int64)
         log_prob = -tl.sum(tl.where(chosen, tl.log(total), 0.0), 0)
         found = tl.minimum(place + passed, last)
         hit = (passed < ahead) & (found < last)
-        tl.store(tokens + row * room + count, said + (found << token_bits), hit)
+        tl.store(tokens + row * room + count, symbol + (found << token_bits), hit)
         tl.store(log_probs + row * room + count, log_prob, hit)
         count += hit.to(tl.int64)
         symbols = tl.where(passed == 0, symbols, 0) + 1
@@ -249,7 +249,7 @@ def _greedy(
         changed = hit.to(tl.int32)
         at_context = tl.arange(0, context_block)
         moved = tl.load(contexts + at_context + 1, at_context + 1 < context_size, other=0)
-        moved = tl.where(at_context == context_size - 1, said, moved)
+        moved = tl.where(at_context == context_size - 1, symbol, moved)
         tl.debug_barrier()  # all have read before anything is written, and the other way round
         tl.store(contexts + at_context, moved, (at_context < context_size) & hit)
         tl.debug_barrier()

@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
     rows: int
     sampled: bool = False
-    told: bool = False
+    scored: bool = False
     beam: int = 1
 
 
@@ -78,7 +78,7 @@ class Writing:
             texts.origin[:rows],
         )
         scores = None
-        if form.told:
+        if form.scored:
             scores = torch.empty(rows, *self._attention.shape[2:], dtype=self._attention.dtype, device=position.device)
         logits = self.network.write(reads, self.caches, scores)
         if scores is not None:
@@ -90,7 +90,7 @@ class Writing:
         if kernels is not None:
             found: Tensor = kernels.choose(self._chooser, logits, texts, sampled=form.sampled, beam=form.beam)
             return found
-        return self._chooser.choose(logits, texts, sampled=form.sampled, told=form.told, beam=form.beam)
+        return self._chooser.choose(logits, texts, sampled=form.sampled, scored=form.scored, beam=form.beam)
 
     def attention(self, rows: Tensor, positions: int) -> Tensor:
         """How much each token of a text attended to each position, (tokens, positions) float32.

@@ -260,35 +260,35 @@ def lent(scorer: Any, state: Ids) -> Any:
 
 @inlined
 def outlook(scorer: Any, token: Any) -> Any:
-    """What a token can add at most, whatever the state: kind, `begun` and `credit`.
+    """What a token can add at most, whatever the state: kind, `opening` and `credit`.
 
     With what is lent to a state and `closing` for its open word, 0 if it has none, `extend` adds at most
 
         SILENT                        0
         LETTERS of an open word       look-ahead + credit - lent: the look-ahead only falls while a word grows
-        LETTERS otherwise             begun + credit - lent
-        BREAK, ALONE                  closing + begun + credit - lent
+        LETTERS otherwise             opening + credit - lent
+        BREAK, ALONE                  closing + opening + credit - lent
         MIXED                         the scorer's `ceiling` - lent
     """
-    kind, begun, most_credit = np.int64(MIXED), 0.0, 0.0
+    kind, opening, most_credit = np.int64(MIXED), 0.0, 0.0
     if not scorer.bounded:
-        return kind, begun, most_credit
+        return kind, opening, most_credit
     kind = np.int64(int32s(scorer.kinds)[token])
     if kind in (SILENT, MIXED):
-        return kind, begun, most_credit
+        return kind, opening, most_credit
     last = np.int64(BORDER)
     if kind != ALONE:
         last = np.int64(int32s(scorer.symbols)[int64s(scorer.symbol_first)[token + 1] - 1])
     if kind == ALONE:
-        begun = scorer.most_gain
+        opening = scorer.most_gain
         if scorer.has_lm:
-            begun += scorer.word_bonus
+            opening += scorer.word_bonus
     elif scorer.has_lm and last != BORDER:
         ahead = max(scorer.unknown, float64s(scorer.beginnings)[token])
-        begun = scorer.lm_weight * ahead + scorer.word_bonus
+        opening = scorer.lm_weight * ahead + scorer.word_bonus
     if scorer.has_hotwords:
         most_credit = float64s(scorer.most_credit)[last]
-    return kind, begun, most_credit
+    return kind, opening, most_credit
 
 
 @inlined

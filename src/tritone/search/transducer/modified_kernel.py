@@ -26,7 +26,7 @@ EXTENSION = np.dtype(
     [
         ("total", np.float64),
         ("log_prob", np.float64),  # of token and duration after the hypothesis,
-        ("said", np.float64),  # and of the token alone
+        ("token_log_prob", np.float64),  # and of the token alone
         ("source", np.int64),
         ("token", np.int64),
         ("place", np.int64),
@@ -141,24 +141,24 @@ def _find_best(tree: Any, logits: Any, bits: Any, rows: Any, best: Any, blocks: 
             if blocks[number] == LOWEST:
                 continue
             # What a logit must be above; by the largest of most blocks none is.
-            said = start + (float_of(blocks[number]) - largest) / temperature
-            if size == beam and ahead + said <= best[size - 1].total:
+            token_log_prob = start + (float_of(blocks[number]) - largest) / temperature
+            if size == beam and ahead + token_log_prob <= best[size - 1].total:
                 continue
             for token in range(number * BLOCK, min(vocab, (number + 1) * BLOCK)):
                 if not -np.inf < row[token] < np.inf:
                     continue
-                said = start + (row[token] - largest) / temperature
-                if size == beam and ahead + said <= best[size - 1].total:
+                token_log_prob = start + (row[token] - largest) / temperature
+                if size == beam and ahead + token_log_prob <= best[size - 1].total:
                     continue
-                total = before.total + said
+                total = before.total + token_log_prob
                 if scored and token not in (rows.blank_id, rows.unk_id):
                     total += extend(search.scorer, tree.states[before.node, 0], token, state)
                 for span in range(len(spans)):
                     place = _place(best, size, beam, total + spans[span])
                     if place >= 0:
                         size = min(size + 1, beam)
-                        step, log_prob = rows.steps[span], said + spans[span]
-                        _put(best[place], total + spans[span], log_prob, said, source, token, now + step)
+                        step, log_prob = rows.steps[span], token_log_prob + spans[span]
+                        _put(best[place], total + spans[span], log_prob, token_log_prob, source, token, now + step)
     if not speaks:
         for source in range(search.num_prefixes):
             if alive[source].place <= now:
@@ -182,8 +182,8 @@ def _place(best: Any, size: Any, beam: Any, total: Any) -> Any:
 
 
 @inlined
-def _put(extension: Any, total: Any, log_prob: Any, said: Any, source: Any, token: Any, place: Any) -> None:
-    extension.total, extension.log_prob, extension.said = total, log_prob, said
+def _put(extension: Any, total: Any, log_prob: Any, token_log_prob: Any, source: Any, token: Any, place: Any) -> None:
+    extension.total, extension.log_prob, extension.token_log_prob = total, log_prob, token_log_prob
     extension.source, extension.token, extension.place = source, token, place
 
 
@@ -244,7 +244,7 @@ def _keep(tree: Any, best: Any, rows: Any) -> None:
             out.node, out.token_mark, out.blank_mark, out.place = own, -1, before.blank_mark, extension.place
             out.token, out.best_token = -np.inf, -np.inf
             if adds_token:
-                out.blank_mark = add_mark(tree, token, now, extension.said, before.blank_mark)
+                out.blank_mark = add_mark(tree, token, now, extension.token_log_prob, before.blank_mark)
                 tree.marks[out.blank_mark].span = extension.place - now
         out.blank, out.best_blank, out.score = score, score, score
         out.total = score + nodes[own].bonus

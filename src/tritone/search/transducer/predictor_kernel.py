@@ -80,7 +80,7 @@ def add(contexts: Any, vectors: Any, keys: Any, table: Any, slots: Any, count: A
 
 @compiled
 def index(keys: Any, count: Any, slots: Any) -> None:
-    """Fill the hash table anew."""
+    """Fill the hash table again."""
     slots[:] = -1
     for row in range(count):
         slots[_slot(keys, slots, keys[row])] = row

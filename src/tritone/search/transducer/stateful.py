@@ -88,20 +88,20 @@ def advance_stateful(
     durations = np.array(network.durations, dtype=np.int64)
     while len(rows := np.flatnonzero(place < ends)):
         tokens, spans, confidences = _answers(network, encoder_out[rows, place[rows]], vectors[rows], penalties[rows])
-        says = tokens != network.blank_id
+        emits = tokens != network.blank_id
         # A blank leaves its frame whatever its duration; without durations nothing else does.
-        steps = np.where(says, durations[spans], np.maximum(durations[spans], 1)) if len(durations) else 1 - says
+        steps = np.where(emits, durations[spans], np.maximum(durations[spans], 1)) if len(durations) else 1 - emits
         symbols[rows] = np.where(steps == 0, symbols[rows] + 1, 0)
         full = (steps == 0) & (symbols[rows] >= most[rows])
         symbols[rows[full]] = 0
-        for index in np.flatnonzero(says).tolist():
+        for index in np.flatnonzero(emits).tolist():
             row = int(rows[index])
             start, length = int(place[row]), max(1, int(steps[index]))
             first, end = searches[row].num_frames, min(start + length, int(ends[row]))
             new[row].append(Token(int(tokens[index]), first + start, first + end, float(confidences[index])))
         place[rows] += np.where(full, 1, steps)
-        if len(spoken := rows[says]):
-            given = tokens[says].astype(np.int64)[:, None]
+        if len(spoken := rows[emits]):
+            given = tokens[emits].astype(np.int64)[:, None]
             vectors[spoken], found = network.step(given, [state[spoken] for state in states])
             for state, value in zip(states, found, strict=True):
                 state[spoken] = value
@@ -121,10 +121,10 @@ def _answers(
     if logits.shape != (len(frames), width := network.vocab_size + len(network.durations)):
         raise ValueError(f"the joiner's logits must be {(len(frames), width)}, got {logits.shape}")
     logits = np.where(np.isfinite(logits), logits, -np.inf).astype(np.float32, copy=False)
-    said, spans = logits[:, : network.vocab_size], logits[:, network.vocab_size :]
-    said[:, network.blank_id] -= penalties
-    best = said.max(axis=1)
-    tokens = np.where(best > -np.inf, said.argmax(axis=1), network.blank_id)
+    scores, spans = logits[:, : network.vocab_size], logits[:, network.vocab_size :]
+    scores[:, network.blank_id] -= penalties
+    best = scores.max(axis=1)
+    tokens = np.where(best > -np.inf, scores.argmax(axis=1), network.blank_id)
     with np.errstate(invalid="ignore"):  # a row of -inf alone, whose probability nobody reads
-        confidences = 1.0 / np.exp(said - best[:, None]).sum(axis=1)
+        confidences = 1.0 / np.exp(scores - best[:, None]).sum(axis=1)
     return tokens, spans.argmax(axis=1) if spans.shape[1] else tokens, confidences

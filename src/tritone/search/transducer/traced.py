@@ -47,8 +47,8 @@ def traced(
                 break
             first = frames - int(lengths[row, rank])
             ids, times = tokens[row, rank, :, first:]
-            said = TokenRow(ids, times, times + 1, confidences[row, rank, first:])
-            hypotheses.append(Hypothesis(said, float(totals[row, rank]), score=float(scores[row, rank])))
+            row_tokens = TokenRow(ids, times, times + 1, confidences[row, rank, first:])
+            hypotheses.append(Hypothesis(row_tokens, float(totals[row, rank]), score=float(scores[row, rank])))
         found.append(hypotheses)
     return found
 

@@ -55,7 +55,7 @@ class Job:
     `prompt`: all tokens before the text; `sot`: the place of the start token in it. `max_tokens`: of the text.
     `temperature`: 0 takes the likeliest token; any other samples, `copies` texts of which the likeliest is taken.
     `seed`: of sampling, of this window and attempt alone. `keeps_attention`: what the text attends to is wanted, where
-    that is kept. `beam`: with temperature 0, texts that are followed together; 1 is greedy. `begun`: tokens at the end
+    that is kept. `beam`: with temperature 0, texts that are followed together; 1 is greedy. `prefix`: tokens at the end
     of the prompt that the text begins with; then `sot` is the place of the last of them.
     """
 
@@ -63,7 +63,7 @@ class Job:
     sot: int
     rules: Rules
     max_tokens: int
-    begun: int = 0
+    prefix: int = 0
     no_speech: int | None = None
     temperature: float = 0.0
     copies: int = 1

@@ -106,7 +106,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
             fields = read_json(message) if isinstance(message, str) else {"type": "CloseStream"}
             match fields.get("type"):
                 case "CloseStream":
-                    await turns.take(await audio.finish() if turns.begun else None, audio.sample_rate)
+                    await turns.take(await audio.finish() if turns.started else None, audio.sample_rate)
                     await turns.finish()
                     return
                 case "ForceEndTurn":
@@ -121,7 +121,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
 
 
 class _Turns:
-    """One stream and the turns that its client knows of. `begun`: whether any audio came."""
+    """One stream and the turns that its client knows of. `started`: whether any audio came."""
 
     def __init__(
         self, gateway: "Gateway", socket: Socket, ask: Ask, thresholds: Thresholds, stack: AsyncExitStack
@@ -139,7 +139,7 @@ class _Turns:
         self._text = Transcript("")  # of the turn
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._live is not None
 
     @property

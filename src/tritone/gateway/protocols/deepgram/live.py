@@ -55,7 +55,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
                 continue
             kind = read_json(message).get("type") if isinstance(message, str) else "CloseStream"
             if kind == "CloseStream":
-                await stream.take(await audio.finish() if stream.begun else None, audio.sample_rate)
+                await stream.take(await audio.finish() if stream.started else None, audio.sample_rate)
                 await stream.finish()
                 return
             if kind == "Finalize":
@@ -67,7 +67,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
 
 
 class _Stream:
-    """One live stream and what was sent of it. `begun`: whether any audio came."""
+    """One live stream and what was sent of it. `started`: whether any audio came."""
 
     def __init__(
         self, gateway: "Gateway", socket: Socket, wanted: ListenRequest, ask: Ask, stack: AsyncExitStack
@@ -85,7 +85,7 @@ class _Stream:
         self.sha256 = hashlib.sha256()
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._live is not None
 
     async def take(self, samples: Samples | None, sample_rate: int) -> None:

@@ -153,7 +153,7 @@ class SessionConfig:
         Args:
             has_vad: whether the values of turn detection are used; without, they are null.
             has_turns: whether a classifier decides where turns end if semantic_vad is asked for.
-            takes_language: whether the model is told the language.
+            takes_language: whether the model takes the language.
         """
         # No model for streams takes a prompt; clients read these two as texts.
         transcription: dict[str, Any] = {"model": self.model or None, "language": self.language, "prompt": ""}

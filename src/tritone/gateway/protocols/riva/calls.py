@@ -50,7 +50,7 @@ class Calls:
         """The handler of calls to `path`, whose errors end the call with a status and a sentence."""
 
         async def handled(request: Any, context: Context) -> Any:
-            visit, begun = Visit(status=200, id=id_of(headers_of(context))), time.monotonic()
+            visit, started = Visit(status=200, id=id_of(headers_of(context))), time.monotonic()
             token = VISIT.set(visit)
             context.set_trailing_metadata(((REQUEST_ID, visit.id),))
             try:
@@ -75,7 +75,7 @@ class Calls:
                         client=peer_of(context)[0],
                         method="GRPC",
                         path=path,
-                        took_s=time.monotonic() - begun,
+                        took_s=time.monotonic() - started,
                         timed=is_unary,
                     )
 
