@@ -13,12 +13,14 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         served_toys                                     one real server of toys, shared by tests of several folders
+        gateway_streams                                 live streams through the gateway, event by event
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
         arpa_oracle, nemo_reference, silero             references that results are compared with
         format_readers                                  strict readers of subtitles and TextGrids
         pages                                           command lines of documents, and a reader who copies them
         shared, workers                                 results made once a run; which tests stay on one worker
+        effort                                          how many examples a run tries
         stalls                                          repeats a test that failed while the machine stood still
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
@@ -28,6 +30,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,9 +43,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # or two hardly any is needed twice, and keeping them is a quarter of the time of an export.
 os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
-import hypothesis
 import pytest
 
+import effort
 import stalls
 import workers
 from object_server import ObjectServer
@@ -58,12 +61,11 @@ pytest_plugins = ["served_toys"]  # fixtures
 
 WARN = "PYTHONWARNDEFAULTENCODING"
 TICKERS = pytest.StashKey[list["subprocess.Popen[bytes]"]]()
-# The same examples in every run, and no time limit per example: test machines are busy.
-hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("tritone")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)  # what a test draws does not hang on the tests before it
     if item.get_closest_marker("gpu") and not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("no GPU that torch can use")
 
@@ -98,8 +100,10 @@ def _servers_survive_stalls() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def searches_compiled() -> None:
     """All searches are compiled: a server beside which one still is would refuse the requests that need it."""
-    for kind in ("ctc", "transducer"):
-        compile_all(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritone.pipelines.ahead.PRIORITY", 0)  # the other workers leave little to what gives way to them
+        for kind in ("ctc", "transducer"):
+            compile_all(kind)
 
 
 @pytest.fixture(scope="session")
@@ -215,12 +219,13 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-def pytest_configure() -> None:
-    """Give child processes the environment and the signals they have in a terminal.
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how much is tried, and give child processes the environment and the signals they have in a terminal.
 
     A shell starts background jobs with SIGINT ignored, and nohup does so with SIGHUP; children inherit that, and the
     tests that interrupt a command would wait for ever.
     """
+    effort.choose(quick="not slow" in config.option.markexpr)
     os.environ.pop(WARN, None)  # libraries that children import would fill their stderr
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

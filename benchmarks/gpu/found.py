@@ -58,9 +58,10 @@ def plain(value: Any) -> Any:
 
 
 def search_words(search: Mapping[str, Any]) -> str:
-    """What pages call a search: its name, and how many hypotheses it keeps."""
+    """What pages call a search: its name, how many hypotheses it keeps, and whether there are hotwords."""
     name = str(search.get("search", "greedy")).replace("-", " ")
-    return f"{name} {search['beam']}" if "beam" in search else name
+    beam = f" {search['beam']}" if "beam" in search else ""
+    return f"{name}{beam}{', hotwords' if 'hotwords' in search else ''}"
 
 
 def seconds_of(audio: str) -> float:

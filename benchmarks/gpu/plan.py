@@ -132,6 +132,8 @@ FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are 
 # Parakeet's, whose compiler takes longer for each size.
 MIXED_PARAKEET = "128x5.36,64x10,48x15.68,24x25.92,16x35.04"
 BEAM_6 = {"search": "modified-beam", "beam": 6}
+NAMES = "anna berg,bela bartok,clara,dora maar,emil,frida kahlo,gustav,hanna,igor,jana,karl marx,lena,maria callas,nils"
+WITH_NAMES = {**MODIFIED, "hotwords": ",".join(f"{name}:2" for name in NAMES.split(","))}
 FRAME_MS = 80.0
 # Chunks in frames of 80 ms, and how many streams: those that NVIDIA names for one H100, and more.
 NEMOTRON = {1: (240, 1100, 2000), 7: (1000, 2400, 4000), 14: (2400, 5000, 8000)}
@@ -414,6 +416,7 @@ PARTS: dict[str, Part] = {
         pipelines=(
             Pipeline(model="parakeet-0.6b", shapes=((64, 10.0),)),
             Pipeline(model="parakeet-0.6b", shapes=((64, 10.0),), search=BEAM_6),
+            Pipeline(model="parakeet-0.6b", shapes=((64, 10.0),), search=WITH_NAMES),
         ),
         loads=(
             *(Load(model="parakeet-0.6b", load=load, mps=mps) for mps in (False, True) for load in (256, 512)),

@@ -74,6 +74,9 @@ def load(
             `64x10,1x16.7` (rows x seconds), unless this machine has done so before, for runtime `torch`; without it
             what was compiled before is used;
 
+            of Whisper models: `draft`, a smaller one with the same tokens that guesses greedy texts ahead, and
+            `draft_precision`, in which it runs, its first if not given; results stay the same;
+
             of detectors: `chunk_size`, of streams, frames a step;
 
             of Python functions: `models`, loaded models that it may call, by the names that it has for them.
@@ -119,12 +122,7 @@ def load_as(
     given = {"device": device, "precision": precision, **options}
     if Path(what).suffix in (".yaml", ".yml") and Path(what).is_file():
         return cast(AnyModel, _ensemble(what, kind, given, trust))
-    found = prepare(
-        what, device=device, precision=precision, trust=trust, notify=logging.getLogger("tritone.prepare").info
-    )
-    bundle = Bundle.open(found.path)
-    if not found.verified:
-        bundle.verify()  # damaged weights would not fail, they would give other words
+    bundle = _bundle(what, device, precision, trust)
     own = kind_of(bundle)
     front: Any = own.front()
     if not issubclass(front, kind):
@@ -138,7 +136,19 @@ def load_as(
         from tritone.pipelines.detector import Detector
 
         given["detector"] = load_as(Detector, vad, threads=1)  # beside the model
+    if draft := given.pop("draft", None):
+        given["draft"] = _bundle(draft, device, given.get("draft_precision"), trust)
     return cast(AnyModel, front(bundle, placement=placement, **given))
+
+
+def _bundle(what: Source, device: str, precision: str | None, trust: bool) -> Bundle:
+    """The bundle of whatever somebody has of a model."""
+    notify = logging.getLogger("tritone.prepare").info
+    found = prepare(what, device=device, precision=precision, trust=trust, notify=notify)
+    bundle = Bundle.open(found.path)
+    if not found.verified:
+        bundle.verify()  # damaged weights would not fail, they would give other words
+    return bundle
 
 
 def _ensemble(spec: Source, kind: type[Model], given: dict[str, Any], trust: bool) -> "Ensemble":

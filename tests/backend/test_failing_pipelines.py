@@ -431,20 +431,28 @@ def test_a_chunk_that_was_given_up_ends_its_stream_and_a_start_opens_none(monkey
 class Continuous(Fragile):
     """A pipeline that takes recordings at any time, and is done with them when it is told so."""
 
-    most_under_way = 2
-
     def __init__(self) -> None:
         super().__init__()
         self.under_way: list[Any] = []
+        self.left = 2
+
+    @property
+    def has_room(self) -> bool:
+        return self.left > 0
 
     def submit(self, waveform: np.ndarray, options: object, done: Any, given_up: Any) -> None:
-        self.under_way.append((lambda: done(attempt(self.heard, waveform.copy())), given_up))
+        def finish() -> None:
+            self.left += 1
+            done(attempt(self.heard, waveform.copy()))
+
+        self.left -= 1
+        self.under_way.append((finish, given_up))
 
 
 def test_requests_of_a_continuous_pipeline_are_answered_when_they_are_done(played: list[str]) -> None:
     offline, _ = model("offline")
     pipeline = offline._pipeline = Continuous()
-    offline._answering = importlib.import_module("tritone.backend.continuous").Answering(2)
+    offline._answering = importlib.import_module("tritone.backend.continuous").Answering(lambda: pipeline.has_room)
     counted: list[str] = []
     offline._metrics = SimpleNamespace(count=lambda outcomes, *_: counted.extend(outcomes))
     first, second = PlayedRequest(1), PlayedRequest(2)

@@ -48,6 +48,7 @@ def test_a_random_model_says_as_many_words_as_people(tmp_path: Path) -> None:
     assert 12 <= np.mean(words) <= 45
 
 
+@pytest.mark.slow
 def test_a_task_reports_why_it_failed() -> None:
     task = Task("ceiling", {"seconds_each": 0.1, "device": "cpu", "bundle": "/nothing/here"})
     with pytest.raises(TaskError, match=r"ceiling .*failed"):

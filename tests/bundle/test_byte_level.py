@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from effort import examples
 from tritone.bundle.byte_level import ByteLevelBpe, piece_bytes, split
 
 TEXTS = st.text(
@@ -25,7 +26,7 @@ OURS = ByteLevelBpe([*(token for token, _ in sorted(THEIRS.get_vocab().items(), 
 
 
 @given(TEXTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_text_is_cut_and_merged_as_by_tokenizers_and_read_back(text: str) -> None:
     assert list(split(text)) == [text[start:end] for _, (start, end) in LEVEL.pre_tokenize_str(text)]
     ids = OURS.encode(text)

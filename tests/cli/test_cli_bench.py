@@ -77,8 +77,8 @@ def changed(report: Path, folder: Path, **changes: object) -> Path:
     ("options", "samples"),
     [
         ((), "int16"),
-        (("--no-pcm", "--shared-memory", "none"), "float32"),
-        (("--shared-memory", "system"), "int16 in system memory"),
+        pytest.param(("--no-pcm", "--shared-memory", "none"), "float32", marks=pytest.mark.slow),
+        pytest.param(("--shared-memory", "system"), "int16 in system memory", marks=pytest.mark.slow),
     ],
 )
 def test_how_samples_travel_is_the_callers_choice_and_a_condition_of_the_report(
@@ -176,6 +176,7 @@ def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServ
     assert any("p95 <= 60000 ms: 2 is the largest load that did" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_no_higher_load_is_tried_once_the_limit_is_passed(served_toy: TritonServer, tmp_path: Path):
     code, _, err = run(
         *("--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1,2,3", *QUICK),
@@ -351,6 +352,7 @@ def test_a_sweep_serves_an_ensemble_where_its_layout_is_varied(tmp_path: Path):
     assert only.server.queue_ms > 0
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
     toy_bundle: Path, served_toy: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -205,6 +205,7 @@ def test_trtexec_serves_where_only_that_exists(monkeypatch: pytest.MonkeyPatch, 
         library.find_tools()
 
 
+@pytest.mark.slow
 @needs_tensorrt
 def test_ctrl_c_ends_a_build_and_leaves_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "engine", "demo-asr"]

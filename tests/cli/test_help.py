@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ def _options(command: Any) -> list[Any]:
     return [each for each in command.params if each.param_type_name == "option" and not each.hidden]
 
 
+@cache
 def _help(path: str, flag: str) -> str:
     env = {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}
     result = CliRunner().invoke(app, [*path.split(), flag], prog_name="tritone", env=env)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.client import Client
 from tritone.errors import AudioError, InputError, ServerUnreachableError, StreamError
 from tritone.server import TritonServer
@@ -30,7 +31,7 @@ def test_audio_that_fits_the_chunks_exactly_ends_with_an_empty_one(client: Clien
         assert stream.finish().text == "3 3200 of 1"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(pieces=st.lists(st.integers(0, 4000), max_size=12))
 def test_any_way_of_cutting_the_audio_sends_the_same_chunks(wire_server: TritonServer, pieces: list[int]):
     with Client(wire_server.grpc_address) as client, client.stream(chunk_ms=62.5) as stream:  # 1000 samples

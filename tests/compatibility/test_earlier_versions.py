@@ -17,6 +17,7 @@ import pytest
 import tritonclient.grpc as triton
 
 import tritone
+from earlier import FOLDER, archive, unpack
 from serving import TIMEOUT_S, Ask, RawClient, backend_module, quiet_options
 from tritone.bundle import Bundle
 from tritone.pipelines.generic.model import GenericModel
@@ -24,7 +25,6 @@ from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.repository import build_repository, read_repository
 from tritone.server import TritonServer
 
-HERE = Path(__file__).parent
 MODES = {
     "joined": "offline",
     "joined-streaming": "streaming",
@@ -70,14 +70,13 @@ def waveform(*, asks: bool = False) -> npt.NDArray[np.float32]:
     return (levels[np.minimum(samples // frame, frames - 1)] + tone).astype(np.float32)
 
 
-def bundle_of(version: str, model: str) -> Path:
-    return HERE / version / "repository" / model / "1" / "bundle"
-
-
-def named(path: Path) -> str:
-    """The version and the model of a file."""
-    version, _, model, *_ = path.relative_to(HERE).parts
-    return f"{version}-{model}"
+def models_with(name: str) -> list[Any]:
+    """The version and the model of each file of this name, as parameters of a test."""
+    found = []
+    for version in VERSIONS:
+        with archive(version) as packed:
+            found += [(version, path.split("/")[1]) for path in packed.getnames() if path.endswith(f"/1/{name}")]
+    return [pytest.param(*each, id="-".join(each)) for each in found]
 
 
 def audio_for(model: str) -> npt.NDArray[np.float32]:
@@ -107,9 +106,22 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the repository of each version, as it was written."""
+    path = tmp_path_factory.mktemp("versions")
+    for version in VERSIONS:
+        unpack(version, path / version)
+    return path
+
+
+def bundle_of(written: Path, version: str, model: str) -> Path:
+    return written / version / "repository" / model / "1" / "bundle"
+
+
 def recorded(version: str) -> Any:
     """What its models answered then."""
-    return json.loads((HERE / version / "expected.json").read_text(encoding="utf-8"))
+    return json.loads((FOLDER / version / "expected.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +130,10 @@ def served(version: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def repository(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(version: str, written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy to be served; Triton writes into it."""
     path = tmp_path_factory.mktemp("version") / "repository"
-    shutil.copytree(HERE / version / "repository", path)
-    for model in path.iterdir():
-        (model / "1").mkdir(exist_ok=True)  # an ensemble's is empty, and git keeps no empty folders
-    return path
+    return shutil.copytree(written / version / "repository", path)
 
 
 @pytest.fixture(scope="module")
@@ -138,20 +147,21 @@ def raw(server: TritonServer) -> RawClient:
     return RawClient(server.grpc_address)
 
 
-def test_all_that_was_recorded_is_asked_for() -> None:
+def test_all_that_was_recorded_is_asked_for(written: Path) -> None:
     for version, modes in VERSIONS.items():
         stages = {name for name in modes if name.partition("-")[0] in ("mean", "staged")} - {"mean-length", "staged"}
         assert recorded(version)["served"].keys() == modes.keys() - stages
-        assert {path.name for path in (HERE / version / "repository").iterdir()} == modes.keys()
+        assert {path.name for path in (written / version / "repository").iterdir()} == modes.keys()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_its_models_are_known_with_their_modes(version: str) -> None:
-    assert {model.name: model.mode for model in read_repository(HERE / version / "repository")} == VERSIONS[version]
+def test_its_models_are_known_with_their_modes(written: Path, version: str) -> None:
+    assert {model.name: model.mode for model in read_repository(written / version / "repository")} == VERSIONS[version]
 
 
-@pytest.mark.parametrize("shim", sorted(HERE.glob("*/repository/*/1/model.py")), ids=named)
-def test_a_shim_imports_only_what_there_is(shim: Path) -> None:
+@pytest.mark.parametrize(("version", "model"), models_with("model.py"))
+def test_a_shim_imports_only_what_there_is(written: Path, version: str, model: str) -> None:
+    shim = written / version / "repository" / model / "1" / "model.py"
     _, statement = ast.parse(shim.read_text(encoding="utf-8")).body  # the first is its docstring
     assert isinstance(statement, ast.ImportFrom)
     package, _, module = str(statement.module).rpartition(".")
@@ -208,18 +218,18 @@ def test_our_client_sees_and_reads_all_models_that_clients_ask(server: TritonSer
         np.testing.assert_allclose(voice.embedding, expected, rtol=0, atol=EMBEDDING_TOLERANCE)
 
 
-@pytest.mark.parametrize("manifest", sorted(HERE.glob("*/repository/*/1/bundle/manifest.json")), ids=named)
-def test_a_bundle_opens_and_its_files_are_whole(manifest: Path) -> None:
-    Bundle.open(manifest.parent).verify()
+@pytest.mark.parametrize(("version", "model"), models_with("bundle/manifest.json"))
+def test_a_bundle_opens_and_its_files_are_whole(written: Path, version: str, model: str) -> None:
+    Bundle.open(bundle_of(written, version, model)).verify()
 
 
 # Fused models have all of their bundle, whichever part of it they run.
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("model", ["joined", "joined-streaming", "letters", "letters-streaming"])
-def test_a_bundle_hears_in_process_as_it_did(version: str, model: str) -> None:
+def test_a_bundle_hears_in_process_as_it_did(written: Path, version: str, model: str) -> None:
     expected = recorded(version)["in_process"][model.removesuffix("-streaming")]
     audio = audio_for(model)
-    recognizer = tritone.load(bundle_of(version, model), threads=1)
+    recognizer = tritone.load(bundle_of(written, version, model), threads=1)
     (heard,) = recognizer.transcribe([audio])
     check(heard.to_dict(), expected["offline"])
     with recognizer.stream() as stream:
@@ -229,15 +239,15 @@ def test_a_bundle_hears_in_process_as_it_did(version: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_speaker_bundle_embeds_in_process_as_it_did(version: str) -> None:
-    embedder = tritone.load(bundle_of(version, "speaker"), threads=1)
+def test_a_speaker_bundle_embeds_in_process_as_it_did(written: Path, version: str) -> None:
+    embedder = tritone.load(bundle_of(written, version, "speaker"), threads=1)
     expected = recorded(version)["in_process"]["speaker"]["embedding"]
     np.testing.assert_allclose(embedder.embed([waveform()]), [expected], rtol=0, atol=EMBEDDING_TOLERANCE)
 
 
-def test_bundles_of_any_kind_compute_in_process_as_they_did() -> None:
+def test_bundles_of_any_kind_compute_in_process_as_they_did(written: Path) -> None:
     expected = recorded("commit_7550cee")["in_process"]
-    scaled, sums = (tritone.load(bundle_of("commit_7550cee", name)) for name in ("scaled", "sums"))
+    scaled, sums = (tritone.load(bundle_of(written, "commit_7550cee", name)) for name in ("scaled", "sums"))
     assert isinstance(scaled, GenericModel)
     assert isinstance(sums, GenericModel)
     assert scaled.infer({"x": [SCALED]})["y"].tolist() == [expected["scaled"]]
@@ -258,11 +268,11 @@ def test_models_of_any_kind_answer_as_they_did(server: TritonServer, served: Any
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_models_are_built_anew_over_the_old_ones_without_force(version: str, tmp_path: Path) -> None:
+def test_models_are_built_anew_over_the_old_ones_without_force(written: Path, version: str, tmp_path: Path) -> None:
     """Also of the old bundles, and stages that nobody asks for any more go."""
     path = tmp_path / "repository"
-    shutil.copytree(HERE / version / "repository", path)
-    bundle = bundle_of(version, "letters")
+    shutil.copytree(written / version / "repository", path)
+    bundle = bundle_of(written, version, "letters")
     for name in ("letters", "staged"):
         build_repository([bundle], path, names=[name], modes="offline")
     left = {name: mode for name, mode in VERSIONS[version].items() if not name.startswith("staged-")}

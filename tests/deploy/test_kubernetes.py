@@ -85,7 +85,28 @@ OLD: dict[str, Any] = {
     "models": {"s3": S3["models"]["storage"]},
     "gateway": {"enabled": True, "name": "edge", "namespace": "gateways", "hostnames": ["speech.example.com"]},
 }
+ODD: dict[
+    str, Any
+] = {  # which YAML takes for numbers, switches, references and mappings, and ids as OpenShift has them
+    "user": 1000660000,
+    "priorityClassName": "100",
+    "runtimeClassName": "1e3",
+    "tls": {"secretName": "1234", "clientCaKey": "ca.crt"},
+    "models": {"storage": {"url": "s3://bucket/a: b #c", "secretName": "007"}},
+    "ingress": {"enabled": True, "host": "*.example.com", "className": "1", "tlsSecretName": "true"},
+    "routes": {"enabled": True, "name": "5", "namespace": "6"},
+    "gateway": {
+        "enabled": True,
+        "model": "m: #1",
+        "aliases": ["a: b", 'q"r', "*"],
+        "keys": {"secretName": "777"},
+        "upstreams": {"secretName": "no"},
+        "ingress": {"enabled": True, "host": "*.example.com", "className": "2", "tlsSecretName": "3"},
+    },
+}
 MATRIX: dict[str, dict[str, Any]] = {
+    "odd values": ODD,
+    "odd values, kserve": ODD | KSERVE,
     "s3": S3 | {"models": {"storage": {**S3["models"]["storage"], "pollSeconds": 30, "secretName": "s3"}}},
     "claim": CLAIM,
     "cpu": CLAIM | {"gpu": {"count": 0}, "models": {"volume": {**CLAIM["models"]["volume"], "subPath": "a/b"}}},
@@ -190,8 +211,8 @@ def test_pods_are_restricted(case: str) -> None:
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"] | {"fsGroup": 0} == {
             "runAsNonRoot": True,
-            "runAsUser": 10001,
-            "runAsGroup": 10001,
+            "runAsUser": (user := MATRIX[case].get("user", 10001)),
+            "runAsGroup": user,
             "fsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
             **({"fsGroupChangePolicy": "OnRootMismatch"} if servers(case) else {}),
@@ -201,8 +222,8 @@ def test_pods_are_restricted(case: str) -> None:
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": 10001,
-            "runAsGroup": 10001,
+            "runAsUser": user,
+            "runAsGroup": user,
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         }
@@ -292,16 +313,12 @@ def test_objects_find_each_other(case: str) -> None:
         job = "tritone-gateway" if each["metadata"]["name"].endswith("-gateway") else "tritone"
         assert watched["metadata"]["labels"][each["spec"]["jobLabel"]] == job
     predictor = {("speech-tritone-predictor", port) for port in ("http", "grpc", 80, 8001)}
-    known = (
-        predictor
-        if "kserve" in case
-        else {
-            (each["metadata"]["name"], port[key])
-            for each in of_kind(case, "Service")
-            for port in each["spec"]["ports"]
-            for key in ("name", "port")
-        }
-    )
+    known = (predictor if "kserve" in case else set()) | {
+        (each["metadata"]["name"], port[key])
+        for each in of_kind(case, "Service")
+        for port in each["spec"]["ports"]
+        for key in ("name", "port")
+    }
     for each in of_kind(case, "Ingress"):
         for path in each["spec"]["rules"][0]["http"]["paths"]:
             assert (path["backend"]["service"]["name"], path["backend"]["service"]["port"]["name"]) in known
@@ -431,6 +448,11 @@ def test_ingress_annotations_of_a_protocol_win() -> None:
             "or autoscaling.queue",
         ),
         (S3 | {"resources": {"memory": "much"}}, "does not match pattern"),
+        (S3 | {"podLabels": {"app.kubernetes.io/name": "mine"}}, "invalid propertyName 'app.kubernetes.io/name'"),
+        (S3 | {"monitoring": {"labels": {"app.kubernetes.io/instance": "a"}}}, "invalid propertyName"),
+        (S3 | {"gateway": {"enabled": True, "rivaPort": 9000}}, "differ from each other, and from 9000"),
+        (S3 | {"gateway": {"rivaPort": 5000, "wyomingPort": 5000}}, "differ from each other"),
+        (S3 | {"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "no pod can ever be replaced"),
         (KSERVE | {"models": {"volume": {"source": {"nfs": {"server": "a", "path": "/"}}}}}, "persistentVolumeClaim"),
     ],
 )
@@ -438,6 +460,25 @@ def test_values_that_cannot_work_are_refused_with_what_to_do(values: dict[str, A
     done = helm("template", "speech", CHART, values=values)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("release", ["123", "a" * 53, "a" * 46 + "-b"])
+def test_releases_and_namespaces_may_have_any_name(release: str) -> None:
+    done = helm("template", release, CHART, "--namespace", "456", values=S3 | GATEWAY)
+    assert done.returncode == 0, done.stderr
+    found = [each["metadata"] for each in yaml.safe_load_all(done.stdout) if each]
+    assert {each["namespace"] for each in found} == {"456"}
+    assert {each["labels"]["app.kubernetes.io/instance"] for each in found} == {release}
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", each["name"]) for each in found)
+
+
+@pytest.mark.parametrize("warned", [True, False])
+def test_a_gateway_that_cannot_reach_what_it_asks_is_warned_of(warned: bool) -> None:
+    egress = {} if warned else {"networkPolicy": {"gatewayEgress": [{"ports": [{"port": 443}]}]}}
+    gateway = {"enabled": True, "upstreams": {"secretName": "elsewhere"}}
+    done = helm("install", "speech", CHART, "--dry-run=client", values=S3 | egress | {"gateway": gateway})
+    assert done.returncode == 0, done.stderr
+    assert ("WARNING: networkPolicy.gatewayEgress is empty" in done.stdout) is warned
 
 
 @pytest.mark.parametrize("warned", [True, False])

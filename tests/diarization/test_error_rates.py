@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.diarization.assignment import best_pairs
 from tritone.diarization.error_rates import Errors, score_turns, sum_errors
 from tritone.formats.rttm import Turn
@@ -69,7 +70,7 @@ def test_a_negative_collar_is_refused() -> None:
         score_turns([], [], collar_s=-1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_pairs_have_the_greatest_sum(rows: int, columns: int, seed: int) -> None:
     gains = np.random.default_rng(seed).integers(-3, 9, (rows, columns))
@@ -84,7 +85,7 @@ def test_pairs_have_the_greatest_sum(rows: int, columns: int, seed: int) -> None
 
 
 @pytest.mark.slow  # imports pyannote.metrics
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     TURNS, TURNS, st.sampled_from([0.0, 0.05, 0.25]), st.booleans(), st.sampled_from([None, [(1.0, 9.0), (12.0, 30.0)]])
 )

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.diarization.listening import GivenSpeechStream, LevelStream, joined_segments
 from tritone.diarization.windows import LONGEST_PIECE_S, Window, WindowCutter, turns_of
@@ -32,7 +33,7 @@ def test_windows_overlap_and_the_last_one_ends_with_its_segment() -> None:
     assert [each.samples[0] for each in windows if len(each.samples)] == [100, 175, 250, 600]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4000), st.integers(5, 7000)), max_size=6),
     st.sampled_from([7, 100, 1600, 100_000]),

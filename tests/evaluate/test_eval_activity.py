@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.activity import SpeechSegment
 from tritone.evaluate.activity import ActivityScore, score_activity
 
@@ -62,7 +63,7 @@ def test_without_speech_or_silence_rates_are_told_apart_from_errors() -> None:
 MILLISECONDS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 1500)), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(MILLISECONDS, MILLISECONDS, st.integers(0, 300))
 def test_seconds_are_those_that_are_counted_one_by_one(
     true: list[tuple[int, int]], found: list[tuple[int, int]], collar: int

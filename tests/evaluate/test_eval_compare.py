@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.cli.shared.evaluation_printer import aligned
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
@@ -122,7 +123,7 @@ def test_the_gate_is_in_percentage_points_and_lets_the_limit_itself_through(limi
         assert problems[0].startswith("b: WER 10.50 % is 0.50 points above 10.00 % of a; allowed are")
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 10), st.integers(0, 10))
 def test_the_gate_fails_exactly_who_is_worse_by_more_than_allowed(before: int, after: int):
     found = compare([evaluation("a", with_errors([before] * 20)), evaluation("b", with_errors([after] * 20))])

@@ -544,6 +544,7 @@ def memory_of_a_run(count: int) -> tuple[int, int, int, int]:
     return len(found.rows), sum(each() is not None for each in system.outcomes), after, peak
 
 
+@pytest.mark.slow
 def test_thousands_of_utterances_leave_no_audio_no_outcomes_and_no_partials_behind():
     rows, outcomes, left, peak = in_fresh_process(memory_of_a_run, 1000)
     assert (rows, outcomes) == (1000, 0)

@@ -162,6 +162,7 @@ def test_every_page_to_start_with_is_followed() -> None:
     assert {page for page in pages if command_lines(page)} == FOLLOWED
 
 
+@pytest.mark.slow
 @of_whisper
 def test_the_page_on_what_leads_to_a_text(desk: Path) -> None:
     printed = follow(WHAT, desk)

@@ -32,6 +32,7 @@ SPECIAL = [
 PIECES = [*SPECIAL, "▁", "a", "e", "i", "n", "o", "s", "t", "▁a", "▁the", "▁in", "er", "on", "▁ß", "ä"]
 IDS = {piece: id for id, piece in enumerate(PIECES)}
 WRITTEN = (81, 82, 83)  # a, b and a space, among the pieces of `write_archive`
+FIRST_TASKS = {"<|emo:undefined|>": "<|transcribe|>", "<|noitn|>": "<|translate|>"}  # tokens of Canary's first prompt
 END, CONTEXT = IDS["<|endoftext|>"], 64
 TEMPLATE = "{{ '<|startofcontext|><|startoftranscript|>' }}{% if t %}<|timestamp|>{% else %}<|notimestamp|>{% endif %}"
 EXTRACTOR = {"feature_extractor_type": "ParakeetFeatureExtractor", "feature_size": ENCODER["num_mel_bins"]}
@@ -42,6 +43,13 @@ def prompt(source: str = "en", target: str = "en", *, punctuation: bool = True, 
     switches = "<|pnc|>" if punctuation else "<|nopnc|>", "<|timestamp|>" if times else "<|notimestamp|>"
     names = ["<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>", f"<|{source}|>", f"<|{target}|>"]
     return [IDS[each] for each in (*names, switches[0], "<|noitn|>", switches[1], "<|nodiarize|>")]
+
+
+def first_prompt(source: str, target: str, *, punctuation: bool = True) -> list[int]:
+    """The tokens before a text by the first form, in archives of `prompt_format` canary."""
+    task = "<|emo:undefined|>" if source == target else "<|noitn|>"
+    names = ["<|startoftranscript|>", f"<|{source}|>", task, f"<|{target}|>", "<|pnc|>" if punctuation else "<|nopnc|>"]
+    return [IDS[each] for each in names]
 
 
 def random_model(seed: int = 0, width: int = ENCODER["hidden_size"]) -> Any:
@@ -127,7 +135,7 @@ def spoken(model: Any, waveform: npt.NDArray[np.float32]) -> dict[str, Any]:
 def generated(model: Any, waveform: npt.NDArray[np.float32], before: list[int], **options: Any) -> list[int]:
     """The tokens that upstream writes of a recording alone after its prompt, without the end."""
     given = {**spoken(model, waveform), "decoder_input_ids": torch.tensor([before])}
-    found = model.generate(**given, do_sample=False, **options)[0].tolist()
+    found = model.generate(**given, do_sample=False, decoder_start_token_id=before[0], **options)[0].tolist()
     assert found[: len(before)] == before
     return [token for token in found[len(before) :] if token not in (END, IDS["<pad>"])]
 
@@ -162,9 +170,15 @@ def write_archive(path: Path, model: Any, prompt_format: str = "canary2") -> Pat
         xscaling=False,
     )
     content["preprocessor"]["features"] = ENCODER["num_mel_bins"]
+    is_first = prompt_format == "canary"
+    parts = ["spl_tokens", "en", *(["de"] if is_first else [])]
     content |= {
         "target": "nemo.collections.asr.models.aed_multitask_models.EncDecMultiTaskModel",
         "prompt_format": prompt_format,
+        "prompt_defaults": [
+            {"role": "user", "slots": {"source_lang": "<|en|>", "pnc": "<|pnc|>"}},
+            {"role": "partial"},
+        ],
         "transf_encoder": {"num_layers": 0},
         "transf_decoder": {
             "pre_ln_final_layer_norm": True,
@@ -172,12 +186,13 @@ def write_archive(path: Path, model: Any, prompt_format: str = "canary2") -> Pat
         },
         "tokenizer": {
             "type": "agg",
-            "langs": {"spl_tokens": {"model_path": "nemo:s.model"}, "en": {"model_path": "nemo:e.model"}},
+            "langs": {name: {"model_path": f"nemo:{'s' if name == 'spl_tokens' else 'e'}.model"} for name in parts},
         },
     }
+    special = [FIRST_TASKS.get(each, each) if is_first else each for each in SPECIAL[1:]]
     weights = io.BytesIO()
     torch.save(state, weights)
-    files = {"./s.model": _pieces(["a"], SPECIAL[1:]), "./e.model": _pieces(["ab ba"], [])}
+    files = {"./s.model": _pieces(["a"], special), "./e.model": _pieces(["ab ba"], [])}
     config = yaml.safe_dump(content, sort_keys=False).encode()  # ids go on from tokenizer to tokenizer
     return write_nemo(path, {"./model_config.yaml": config, "./model_weights.ckpt": weights.getvalue(), **files}, "w")
 

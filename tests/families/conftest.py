@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from families.icefall_models import export_shared
+from families.icefall_models import SharedReports
 from shared import Shared
 from traces import kept_traces
 from tritone.bundle.bundle import Bundle
@@ -119,8 +119,8 @@ def _traces_are_kept(shared: Shared) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def icefall_reports(shared: Shared) -> Mapping[str, ExportReport]:
-    """Exports of small icefall models; see `export_shared`."""
-    return shared("icefall", export_shared)
+    """Exports of small icefall models; see `SharedReports`."""
+    return SharedReports(shared)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import yaml
 
 from families.funasr import upstream
 from tritone.families.export.settings import Section
-from tritone.families.funasr.config import PARAFORMERS, SEACO, ModelConfig, encoder_of, parse_config
-from tritone.families.funasr.hotwords import HotwordDecoder
+from tritone.families.funasr.config import CONTEXTUAL, PARAFORMERS, SEACO, ModelConfig, encoder_of, parse_config
+from tritone.families.funasr.hotwords import ContextualParaformer, PhraseEncoder, SeacoDecoder
 from tritone.families.funasr.model import SenseVoice
 from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CtTransformer
@@ -104,20 +105,34 @@ def seaco_content(**changes: Any) -> dict[str, Any]:
     return content | {"seaco_decoder": "ParaformerSANMDecoder", "seaco_decoder_conf": upstream.HOTWORD_DECODER}
 
 
-def seaco_state(config: ModelConfig) -> dict[str, torch.Tensor]:
-    """The tensors of model.pt, those of training and of finer times too."""
-    own = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
-    for name, value in HotwordDecoder(config, upstream.VOCAB).state_dict().items():
-        own[f"decoder.embed.0.{name[6:]}" if name.startswith("embed.") else name] = tuple(value.shape)
-    own |= upstream.FINE_SHAPES
-    tensors = {name: torch.from_numpy(value) for name, value in upstream.tensors(own).items()}
+def contextual_content(**changes: Any) -> dict[str, Any]:
+    """The content of config.yaml of a ContextualParaformer, with changes of its `model_conf`."""
+    content = paraformer_content(CONTEXTUAL, decoder="ContextualParaformerDecoder")
+    content["model_conf"] |= upstream.CONTEXTUAL | changes
+    return content
+
+
+def told_state(config: ModelConfig, seed: int = 42) -> dict[str, torch.Tensor]:
+    """The tensors of model.pt with a part for hotwords, those of training and of finer times too."""
+    assert config.hotwords is not None
+    is_seaco = config.hotwords.decoder is not None
+    network = (Paraformer if is_seaco else ContextualParaformer)(config, upstream.VOCAB)
+    parts: list[torch.nn.Module] = [network, PhraseEncoder(config, upstream.VOCAB)]
+    if is_seaco:
+        parts.append(SeacoDecoder(config, upstream.VOCAB))
+    own = {name: tuple(value.shape) for part in parts for name, value in part.state_dict().items()}
+    own[config.hotwords.embedding] = own["decoder.embed.0.weight"] = own.pop("embed.weight")
+    if seed == 42:
+        own |= upstream.FINE_SHAPES
+    tensors = {name: torch.from_numpy(value) for name, value in upstream.tensors(own, seed).items()}
     return upstream.told_apart(tensors)
 
 
-def write_seaco(folder: Path, content: dict[str, Any] | None = None, words: str | None = None) -> Path:
+def write_seaco(folder: Path, content: dict[str, Any] | None = None, words: str | None = None, seed: int = 42) -> Path:
     """Write a Paraformer's folder with a part for hotwords; `words`: the text of seg_dict."""
     content = seaco_content() if content is None else content
-    write_paraformer(folder, content, **seaco_state(parse_config(content)))
+    write_paraformer(folder, content)
+    torch.save(told_state(parse_config(content), seed), folder / "model.pt")
     if words is not None:
         (folder / "seg_dict").write_text(words, encoding="utf-8")
     return folder
@@ -135,21 +150,28 @@ def stream_content(factor: float = upstream.PREDICTOR["smooth_factor"], **change
     return content | {name: content[name] | value for name, value in changes.items()}
 
 
-def paraformer_state(config: ModelConfig) -> dict[str, torch.Tensor]:
+def paraformer_state(config: ModelConfig, vocab: int = upstream.VOCAB) -> dict[str, torch.Tensor]:
     """The tensors of model.pt, those of training too: upstream made its results with all of them."""
-    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, upstream.VOCAB).state_dict().items()}
-    shapes["decoder.embed.0.weight"] = (upstream.VOCAB, config.encoder.output_size)
+    shapes = {name: tuple(value.shape) for name, value in Paraformer(config, vocab).state_dict().items()}
+    shapes["decoder.embed.0.weight"] = (vocab, config.encoder.output_size)
     return {name: torch.from_numpy(value) for name, value in upstream.tensors(shapes).items()}
 
 
-def write_paraformer(folder: Path, content: dict[str, Any] | None = None, **more: torch.Tensor) -> Path:
+def write_paraformer(
+    folder: Path,
+    content: dict[str, Any] | None = None,
+    *,
+    tokens: Sequence[str] = PARAFORMER_TOKENS,
+    **more: torch.Tensor,
+) -> Path:
     """Write config.yaml, model.pt, am.mvn and tokens.json as the hub has them."""
     content = paraformer_content() if content is None else content
+    settings = parse_config(content)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    (folder / "am.mvn").write_text(upstream.statistics(), encoding="utf-8")
-    (folder / "tokens.json").write_text(json.dumps(PARAFORMER_TOKENS, ensure_ascii=False), encoding="utf-8")
-    torch.save(paraformer_state(parse_config(content)) | more, folder / "model.pt")
+    (folder / "am.mvn").write_text(upstream.statistics(settings.front_end.size), encoding="utf-8")
+    (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False), encoding="utf-8")
+    torch.save(paraformer_state(settings, len(tokens)) | more, folder / "model.pt")
     return folder
 
 

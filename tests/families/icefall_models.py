@@ -1,11 +1,14 @@
 """Small random icefall models, as files in upstream's layout, and bundles of them that many tests share."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from shared import Shared
 from tritone.corpus.clips import read_clips
 from tritone.families.export.report import ExportReport
 from tritone.families.icefall.conformer import ConformerConfig
@@ -74,32 +77,46 @@ STREAMED: dict[str, Any] = {
 }
 
 
-def export_shared(folder: Path) -> dict[str, ExportReport]:
-    """What most tests look at: a transducer for each runtime, and a CTC head.
+def export_shared(name: str, folder: Path) -> ExportReport:
+    """What several tests look at: a transducer for a runtime, or a CTC head.
 
     torch.export takes its time, so the transducer for torch is for whole utterances alone.
     """
-    conformer = write_files(folder / "conformer", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
-    zipformer = write_files(
-        folder / "zipformer",
-        IcefallConfig(encoder=ZIPFORMER, predictor=PREDICTOR, ctc_vocab_size=len(TOKENS)),
-    )
-    # Half precision is slow on a CPU: one recording is enough of it.
-    (folder / "audio").mkdir()
-    recording = read_clips()[0].path
-    (folder / "audio" / recording.name).write_bytes(recording.read_bytes())
-    scripts: dict[str, Any] = {"runtimes": ("torchscript",), "force": True, "check_audio": folder / "audio"}
-    return {
-        "onnx": export_files(conformer, folder / "onnx", precisions=("fp32", "int8"), force=True, **STREAMED),
-        "script": export_files(conformer, folder / "script", precisions=("fp32", "fp16"), **STREAMED, **scripts),
-        "torch": export_files(conformer, folder / "torch", causal=True, runtimes=("torch",)),
-        "ctc": export_files(
-            zipformer,
-            folder / "ctc",
+    if name == "ctc":
+        config = IcefallConfig(encoder=ZIPFORMER, predictor=PREDICTOR, ctc_vocab_size=len(TOKENS))
+        return export_files(
+            write_files(folder / "zipformer", config),
+            folder / name,
             head="ctc",
             tail_padding_ms=300,
             streaming=True,
             chunk_size=CHUNK // 2,  # encoder frames, of two of the network's
             left_context=LEFT // 2,
-        ),
-    }
+        )
+    conformer = write_files(folder / "conformer", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
+    if name == "onnx":
+        return export_files(conformer, folder / name, precisions=("fp32", "int8"), force=True, **STREAMED)
+    if name == "torch":
+        return export_files(conformer, folder / name, causal=True, runtimes=("torch",))
+    # Half precision is slow on a CPU: one recording is enough of it.
+    (folder / "audio").mkdir()
+    recording = read_clips()[0].path
+    (folder / "audio" / recording.name).write_bytes(recording.read_bytes())
+    scripts: dict[str, Any] = {"runtimes": ("torchscript",), "force": True, "check_audio": folder / "audio"}
+    return export_files(conformer, folder / name, precisions=("fp32", "fp16"), **STREAMED, **scripts)
+
+
+class SharedReports(Mapping[str, ExportReport]):
+    """The reports of `export_shared` by name; each is made when a test asks for it first."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def __getitem__(self, name: str) -> ExportReport:
+        return self._shared(f"icefall-{name}", partial(export_shared, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("onnx", "script", "torch", "ctc"))
+
+    def __len__(self) -> int:
+        return len([*self])

@@ -3,7 +3,9 @@
 On a GPU the same tests compare it with the CPU.
 """
 
+import string
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from families.conftest import babble, export
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
+from toy import TOKENS
 from toy_lstm import write_toy_lstm
 from tritone.bundle.bundle import Bundle
 from tritone.families.export.report import ExportReport
@@ -22,14 +25,17 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import GREEDY_BLOCK
 from tritone.pipelines.searching.decoder_sizes import DecoderSize
-from tritone.pipelines.searching.transducer import HELD_OUT
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM
+from tritone.pipelines.searching.transducer import HELD_OUT, DeviceBeamSearch, ModifiedBeamSearch
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch.graph import TorchGraph
+from tritone.search.device import bonuses
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 LENGTHS = (9000, 20000, 1200, 15321, 30000, 500, 16000)
 HOTWORDS = (("ab", 2.0),)
+ARPA = "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1 <s>\n-1 </s>\n-1 ab\n\n\\end\\\n"
 CTC = [
     SearchOptions(),
     SearchOptions(mode="prefix-beam", nbest=3),
@@ -48,6 +54,10 @@ STATEFUL = [
     SearchOptions(),
     SearchOptions(blank_penalty=2.0, max_symbols=1),
     SearchOptions(blank_penalty=-1.0, max_symbols=5),
+    SearchOptions(mode="modified-beam", nbest=3),
+    SearchOptions(mode="modified-beam", beam=6, blank_penalty=1.0, temperature=2.0, nbest=3),
+    SearchOptions(mode="modified-beam", hotwords=HOTWORDS),
+    SearchOptions(mode="modified-beam", beam=20, hotwords=HOTWORDS),  # wider than a device's
 ]
 DEVICE = Placement(device="cuda" if torch.cuda.is_available() else "cpu", threads=1)
 
@@ -115,7 +125,7 @@ EXPORTS = pytest.mark.slow  # what the other tests have no use for is exported f
     ("model", "ways", "output"),
     [
         pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS),
-        ("transducer", TRANSDUCER, HELD_OUT),
+        pytest.param("transducer", TRANSDUCER, HELD_OUT, marks=EXPORTS),
         ("stateful", STATEFUL, HELD_OUT),
     ],
 )
@@ -194,6 +204,32 @@ def test_streams_are_searched_as_on_the_cpu(
         alike(found, wanted)
 
 
+def test_beams_that_a_device_has_no_place_for_are_searched_on_the_cpu(
+    stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lm.arpa").write_text(ARPA, encoding="utf-8")
+    search = SearchSettings(lm=tmp_path / "lm.arpa")
+    searching: Any = open_offline(stateful, placement=DEVICE, search=search).searching
+    beams = SearchOptions(mode="modified-beam", lm_weight=0.0)
+    ways = {
+        "alone": beams,
+        "hotwords": replace(beams, hotwords=HOTWORDS),
+        "many hotwords": replace(beams, hotwords=tuple((f"a{letter}", 1.0) for letter in string.ascii_lowercase)),
+        "wide": replace(beams, beam=MAX_DEVICE_BEAM + 1),
+        "language model": replace(beams, lm_weight=0.5),
+    }
+    nodes = {name: len(searching._scorer(ways[name]).automaton.trie.symbol) for name in ("hotwords", "many hotwords")}
+    monkeypatch.setattr(bonuses, "LIST_ENTRIES", nodes["hotwords"] * len(TOKENS))
+    held = {name for name, way in ways.items() if searching.outputs([searching.check(way)])[0] == HELD_OUT}
+    assert held == {"alone", "hotwords"}
+    assert {name for name, way in ways.items() if isinstance(searching.start(way), DeviceBeamSearch)} == held
+    # All room for hotwords is taken.
+    monkeypatch.setattr(bonuses, "MOST_ENTRIES", 2 * len(TOKENS))
+    full: Any = open_offline(stateful, placement=DEVICE).searching
+    assert isinstance(full.start(full.check(beams)), DeviceBeamSearch)
+    assert isinstance(full.start(full.check(ways["hotwords"])), ModifiedBeamSearch)
+
+
 def played(bundle: Bundle, placement: Placement, ways: list[SearchOptions]) -> list[Transcript]:
     """All transcripts of streams that advance together, partial and final."""
     pipeline = open_streaming(bundle, placement=placement)
@@ -211,7 +247,7 @@ def test_predictors_with_a_state_are_compiled_and_find_the_same(
     stateful: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
-    waveforms, options = jobs([SearchOptions()])
+    waveforms, options = jobs([SearchOptions(), SearchOptions(mode="modified-beam")])
     expected = open_offline(stateful, placement=Placement(threads=1)).recognize(waveforms, options)
     pipeline = open_offline(stateful, placement=DEVICE)
     before = pipeline.recognize(waveforms, options)
@@ -221,19 +257,23 @@ def test_predictors_with_a_state_are_compiled_and_find_the_same(
             alike(one, other)
 
 
-def test_steps_of_predictors_with_a_state_are_compiled_for_all_rows_and_frames_at_once(
-    stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "each"), [(SearchOptions(), (1, 8)), (SearchOptions(mode="modified-beam"), (4, 4))]
+)
+def test_steps_of_predictors_with_a_state_are_compiled_for_all_rows_and_frames_or_hypotheses_at_once(
+    options: SearchOptions, each: tuple[int, int], stateful: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
         TorchGraph, "compile_shapes", lambda graph, shapes, outputs, *, done: asked.append((*shapes, tuple(outputs)))
     )
-    pipeline = open_offline(stateful, placement=DEVICE)
-    waveforms, options = jobs([SearchOptions()])
-    before = [each.text for each in pipeline.recognize(waveforms, options)]
+    pipeline = open_offline(stateful, placement=DEVICE, search=SearchSettings(options=options))
+    waveforms, asks = jobs([options])
+    before = [each.text for each in pipeline.recognize(waveforms, asks)]
     pipeline.searching.compile([Bucket(1, 16000), Bucket(5, 9000)], lambda samples: {}, lambda call: None)
     (predictor, stepped), (joiner, joined) = asked
-    assert {name: shape[0] for name, shape in predictor.items()} == {"context": 8, "hidden": 8, "cell": 8}
-    assert {name: shape[0] for name, shape in joiner.items()} == {"encoder_out": 64, "predictor_out": 64}
+    rows, joins = (8 * count for count in each)
+    assert {name: shape[0] for name, shape in predictor.items()} == dict.fromkeys(("context", "hidden", "cell"), rows)
+    assert {name: shape[0] for name, shape in joiner.items()} == {"encoder_out": joins, "predictor_out": joins}
     assert (stepped, joined) == (("predictor_out", "next_hidden", "next_cell"), ("logits",))
-    assert [each.text for each in pipeline.recognize(waveforms, options)] == before
+    assert [each.text for each in pipeline.recognize(waveforms, asks)] == before

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import tritone
@@ -37,6 +37,64 @@ def test_a_voice_becomes_a_bundle_that_speaks_as_its_graph_does(tmp_path: Path) 
     assert written["synthesis"]["language"] == "en-US"
     spoken = tritone.load(bundle.path).speak("Abc.")
     np.testing.assert_array_equal(spoken.waveform, sound("abc."))
+
+
+def with_noise(voice: Path, drawing: dict[str, object]) -> Path:
+    """Add noise to a toy voice: its output, in half the bits where `drawing` says so, and nodes that draw."""
+    model = onnx.load(voice)
+    graph = model.graph
+    graph.node[-1].output[0] = "clean"
+    node = helper.make_node
+    operator, dtype = str(drawing.pop("op", "RandomNormalLike")), drawing.get("dtype", TensorProto.FLOAT)
+    graph.node.extend(
+        [
+            node("Cast", ["clean"], ["shaped"], to=dtype),
+            node(operator, ["shaped"], ["drawn"], **drawing),
+            node(operator, ["shaped"], ["other"], **drawing),
+            node("Sub", ["drawn", "other"], ["apart"]),
+            node("Cast", ["apart"], ["loud"], to=TensorProto.FLOAT),
+            node("Slice", ["scales", "first", "second"], ["scale"]),
+            node("Mul", ["loud", "scale"], ["noise"]),
+            node("Add", ["clean", "noise"], ["output"]),
+        ]
+    )
+    for name, number in (("first", 0), ("second", 1)):
+        graph.initializer.append(numpy_helper.from_array(np.array([number]), name))
+    onnx.save(model, voice)
+    return voice
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_a_text_sounds_the_same_at_every_call_and_in_every_process(tmp_path: Path, dtype: int) -> None:
+    quiet = {"noise_scale": 0.01, "length_scale": 1, "noise_w": 0.0}
+    path = with_noise(write_toy_voice(tmp_path / "piper", inference=quiet), {"dtype": dtype, "seed": 1.0})
+    bundle = export_piper(voice=path, output=tmp_path / "ann").bundle
+    voice, again = tritone.load(bundle.path), tritone.load(bundle.path)
+    spoken = voice.speak("Abc, it rains.").waveform
+    voice.speak("Something else.")
+    np.testing.assert_array_equal(voice.speak("Abc, it rains.").waveform, spoken)
+    np.testing.assert_array_equal(again.speak("Abc, it rains.").waveform, spoken)
+    noise = spoken - sound("abc, it rains.")
+    # The difference of two tables' places, of which each has the variance 1.
+    assert noise.std() == pytest.approx(0.01 * 2**0.5, rel=0.1)
+    assert abs(noise.mean()) < 1e-3
+
+
+@pytest.mark.parametrize("drawing", [{"op": "RandomUniformLike"}, {"mean": 1.0}, {"scale": 0.5}])
+def test_a_graph_that_draws_other_noise_is_refused(tmp_path: Path, drawing: dict[str, object]) -> None:
+    voice = with_noise(write_toy_voice(tmp_path / "piper"), drawing)
+    with pytest.raises(ExportError, match="draws noise that voices of Piper have not"):
+        export_piper(voice=voice, output=tmp_path / "ann")
+
+
+def test_a_voice_may_give_the_lengths_of_phonemes_beside_its_sound(tmp_path: Path) -> None:
+    path = write_toy_voice(tmp_path / "piper")
+    model = onnx.load(path)
+    model.graph.node.append(helper.make_node("Identity", ["repeats"], ["durations"]))
+    model.graph.output.insert(0, helper.make_tensor_value_info("durations", TensorProto.INT64, [1]))
+    onnx.save(model, path)
+    bundle = export_piper(voice=path, output=tmp_path / "ann").bundle
+    np.testing.assert_array_equal(tritone.load(bundle.path).speak("Abc.").waveform, sound("abc."))
 
 
 def test_a_voice_is_loaded_without_an_export_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tritone.families.wenet.export import export_wenet
 SIZE = ModelSize(width=16, heads=2, blocks=1, linear_units=16, kernel=3, vocab_size=40)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_random_network_that_drifts_beyond_the_limit_still_becomes_a_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

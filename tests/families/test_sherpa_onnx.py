@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import sherpa_toys as toys
+from effort import examples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.sherpa_onnx.export import ImportReport, export_sherpa_onnx
@@ -124,7 +125,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export_sherpa_onnx(folder=folder, output=folder / "b").bundle
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(lengths=st.lists(st.integers(0, 4000), min_size=1, max_size=3), more=st.integers(0, 900))
 def test_features_of_any_lengths_are_those_of_the_reference_tool(echo: Bundle, lengths: list[int], more: int) -> None:
     waveforms = [noise(length, seed) for seed, length in enumerate(lengths)]
@@ -149,7 +150,7 @@ def stream_echo(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export_sherpa_onnx(folder=folder, output=folder / "b").bundle
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(lengths=st.lists(st.integers(400, 6000), min_size=1, max_size=3))
 def test_streams_get_the_features_of_whole_utterances_and_then_padding(stream_echo: Bundle, lengths: list[int]) -> None:
     streaming = stream_echo.manifest.streaming

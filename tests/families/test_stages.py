@@ -78,6 +78,7 @@ def wenet(report: ExportReport) -> Bundle:
     return report.bundle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_features_and_acoustic_network_of_wenet_are_the_encoder(wenet: Bundle, precision: Precision) -> None:
     check(wenet, "onnxruntime", "log_probs", precision, 1e-5 if precision == "fp32" else 2e-2)
@@ -111,6 +112,7 @@ def test_features_are_held_to_the_limit_of_float32_in_every_precision(report: Ex
     np.testing.assert_array_equal(plain, other)
 
 
+@pytest.mark.slow
 def test_stages_of_a_transducer_run_as_scripts(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
     report = export_files(files, tmp_path / "b", stages=True, runtimes=("torchscript",), causal=False)

@@ -12,6 +12,7 @@ import pytest
 
 import sherpa_toys
 from families import conftest as wenet
+from families import funasr_models as funasr
 from families import hf_models as hf
 from families import icefall_models as icefall
 from families import jasper_models as jasper
@@ -23,6 +24,7 @@ from tritone.errors import ExportError
 from tritone.families.export import graph_files, networks
 from tritone.families.export.noise import Distance
 from tritone.families.export.report import ExportReport
+from tritone.families.funasr.export import export_funasr
 from tritone.families.hf.export import export_hf
 from tritone.families.jasper.export import export_jasper
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
@@ -62,6 +64,7 @@ def test_of_wenet_in_float16_with_stages(causal_files: Path, tmp_path: Path) -> 
     assert set(plans_of(Bundle.open(path), tmp_path, roles=roles)) == names(*roles, infix=".fp16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_chunks", [-1, 0])
 def test_of_flexible_streams_that_see_all_of_the_past_or_none(left_chunks: int, tmp_path: Path) -> None:
     def small(config: dict[str, Any]) -> None:
@@ -128,6 +131,19 @@ def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("content", [funasr.seaco_content, funasr.contextual_content], ids=["seaco", "contextual"])
+def test_of_a_paraformer_with_hotwords(content: Callable[[], dict[str, Any]], tmp_path: Path) -> None:
+    folder = funasr.write_seaco(tmp_path / "m", content())
+    bundle = export_funasr(folder=folder, output=tmp_path / "b", precisions=("fp16",)).bundle
+    roles = ("encoder", "decoder", "hotword_encoder", "hotword_decoder")
+    assert set(plans_of(bundle, tmp_path)) == names(*roles, infix=".fp16")
+    [artifact] = bundle.artifacts("decoder")
+    [ranges] = ranges_of(bundle, artifact)
+    assert ranges["places"].least == (1,)
+    assert ranges["places"].most == (ranges["token_sums"].most[1],) == (ranges["encoder_out"].most[1],)
+
+
+@pytest.mark.slow
 def test_of_a_wavlm(tmp_path: Path) -> None:
     """With the most that a model of transformers can have: a norm over utterances, and relative positions."""
     folder = hf.write(tmp_path / "m", model_type="wavlm", do_stable_layer_norm=True)
@@ -164,6 +180,7 @@ def ctc_folder(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [transducer_folder, stream_folder, ctc_folder])
 def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> None:
     bundle = export_sherpa_onnx(folder=folder(tmp_path / "m"), output=tmp_path / "b").bundle
@@ -173,7 +190,7 @@ def test_of_imported_models(folder: Callable[[Path], Path], tmp_path: Path) -> N
 SMALL = {("demo-asr", "decoder"), ("demo-transducer", "predictor"), ("demo-transducer", "joiner")}
 
 
-@pytest.mark.parametrize("name", ["demo-asr", "demo-transducer"])
+@pytest.mark.parametrize("name", ["demo-asr", pytest.param("demo-transducer", marks=pytest.mark.slow)])
 def test_of_the_shipped_models(name: str, tmp_path: Path) -> None:
     """Their weights are stored as int8. Their encoders, which take long to build, are parsed alone."""
     bundle = Bundle.open(name)

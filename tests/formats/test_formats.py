@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from format_readers import Shown, read_srt, read_textgrid, read_vtt
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.errors import InputError
@@ -241,7 +242,7 @@ def transcripts(draw: st.DrawFn) -> Transcript:
     return transcript(*words, audio_s=draw(st.floats(0, 100)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transcripts())
 def test_subtitles_of_any_transcript_keep_the_rules(document: Transcript) -> None:
     speakers = {word.speaker for word in document.words}

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError
 from tritone.formats.rttm import Turn, read_rttm, write_rttm
 
@@ -58,7 +59,7 @@ NAMES = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_si
 MILLISECONDS = st.integers(0, 10**7)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(NAMES, MILLISECONDS, MILLISECONDS, NAMES | st.just("")), max_size=5))
 def test_what_was_written_is_read_back(rows: list[tuple[str, int, int, str]]) -> None:
     turns = [Turn(name, start / 1000, (start + length) / 1000, speaker) for name, start, length, speaker in rows]

@@ -1,11 +1,13 @@
 """Deepgram's protocol through its official client, and what that never sends."""
 
 import http.client
+import inspect
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +18,9 @@ from deepgram import DeepgramClient
 from deepgram.core.api_error import ApiError
 from deepgram.core.events import EventType
 from deepgram.environment import DeepgramClientEnvironment
+from deepgram.listen.v1.client import V1Client
+from deepgram.listen.v1.media.raw_client import RawMediaClient
+from deepgram.listen.v2.client import V2Client
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as open_socket
 
@@ -25,7 +30,8 @@ from tritone.errors import InputError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
 from tritone.gateway.protocols.deepgram.answers import Numbers, alternatives, whole
-from tritone.gateway.protocols.deepgram.request import ListenRequest
+from tritone.gateway.protocols.deepgram.flux import Thresholds
+from tritone.gateway.protocols.deepgram.request import IGNORED, READ, REFUSED, SWITCHES, ListenRequest
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 from tritone.transcript import Span, Transcript
@@ -105,6 +111,9 @@ def test_samples_without_a_header_are_what_the_address_says(client: DeepgramClie
         ({"keywords": "word:loud"}, "keywords: 'word:loud'"),
         ({"encoding": "amr-nb"}, "encoding must be one of"),
         ({"summarize": "v2"}, "summarize: nothing is summarized"),
+        ({"measurements": True}, "measurements: names of units"),
+        ({"multichannel": True, "diarize": True}, "each channel is a speaker"),
+        ({"request_options": {"additional_query_parameters": {"smart_fromat": "true"}}}, "'smart_fromat' is no param"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_says_why(client: DeepgramClient, more: dict[str, Any], part: str) -> None:
@@ -312,11 +321,33 @@ def test_a_language_is_named_detected_or_refused() -> None:
         ([("endpointing", "300")], lambda found: found.endpointing_ms == 300),
         ([("redact", "false"), ("callback", "")], lambda found: not found.diarize),
         ([("diarize_model", "latest")], lambda found: found.diarize),
-        ([("extra", "a:b"), ("unknown", "1")], lambda found: found.extra == {"a": "b"}),
+        ([("extra", "a:b"), ("version", "latest")], lambda found: found.extra == {"a": "b"}),
+        ([("detect_language", "true")], lambda found: (found.detect_language, found.hints) == (True, ())),
+        (
+            [("detect_language", "de"), ("detect_language", "fr")],
+            lambda found: (found.detect_language, found.hints) == (True, ("de", "fr")),
+        ),
     ],
 )
 def test_parameters_are_read(items: list[tuple[str, str]], check: Callable[[ListenRequest], bool]) -> None:
     assert check(ListenRequest.read(items))
+
+
+@pytest.mark.parametrize(
+    ("call", "also"),
+    [
+        (RawMediaClient.transcribe_file, ()),
+        (V1Client.connect, ()),
+        (V2Client.connect, Thresholds.__dataclass_fields__),
+    ],
+)
+def test_every_parameter_of_the_official_client_is_known(call: Callable[..., Any], also: Collection[str]) -> None:
+    """One that changes nothing here stands in the page on this protocol."""
+    names = set(inspect.signature(call).parameters) - {"self", "request", "authorization", "request_options"}
+    assert names <= {*READ, *SWITCHES, *REFUSED, *IGNORED, *also}
+    page = (Path(__file__).parents[2] / "docs" / "applications" / "gateway-deepgram.md").read_text(encoding="utf-8")
+    missing = {each for each in {*READ[1:], *SWITCHES, *REFUSED, *IGNORED} if f"`{each}`" not in page}
+    assert missing == set()
 
 
 @pytest.mark.parametrize(

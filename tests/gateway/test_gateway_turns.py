@@ -21,39 +21,24 @@ from wyoming.client import AsyncTcpClient
 from wyoming.vad import VoiceStarted, VoiceStopped
 
 from fake_speech import heard as until_closed
-from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
+from gateway_streams import NEO, ONE, events_of, whole_frames
+from toy import FRAME, SAMPLE_RATE
 from tritone.audio.pcm import to_pcm
 from tritone.gateway.ask import Ask, Event, TurnEnd, TurnOptions, VadOptions
-from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
 
 TIMEOUT_S = 60.0
-CALLER = Caller(protocol="test")
 TURNS = TurnOptions(model="turns", eager_threshold=0.3, max_silence_s=1.5)
-# Words of nine frames of 40 ms after which silence is no letter to the toy model; the last frame has no sound.
-ONE, NEO = "one", "neo"
+# Words are of nine frames of 40 ms, the last of which has no sound.
 PAUSE, LONG = np.zeros(13 * FRAME, np.float32), np.zeros(50 * FRAME, np.float32)
-
-
-def said(text: str) -> Any:
-    return toy_waveform(text, 3)[:-CONTEXT]
 
 
 WORD_S, SPOKEN_S, BEFORE_S, PAUSE_S = 0.36, 0.32, 0.2, 0.52
 BEFORE = np.zeros(5 * FRAME, np.float32)  # less than is recognised with speech, so that frames lie where they are
-TALK = np.concatenate((BEFORE, said(ONE), PAUSE, said(NEO), PAUSE))  # a pause within a turn, and one after it
-
-
-async def heard(speech: Any, ask: Ask, audio: Any, piece: int = 1000, commit_at: int = -1) -> list[Event]:
-    events: list[Event] = []
-    async with await speech.open(ask, SAMPLE_RATE, CALLER) as live:
-        for begin in range(0, len(audio), piece):
-            if begin == commit_at:
-                events += await live.commit()
-            events += await live.accept(audio[begin : begin + piece])
-        events += await live.finish()
-    return events
+TALK = np.concatenate(
+    (BEFORE, whole_frames(ONE, 3), PAUSE, whole_frames(NEO, 3), PAUSE)
+)  # a pause within a turn, and one after it
 
 
 def decided(events: Sequence[Event]) -> list[tuple[str, str]]:
@@ -70,7 +55,7 @@ def test_a_turn_goes_on_over_a_pause_until_the_classifier_says_that_it_ends(
     gateway: Any, run: Any, model: str, piece: int
 ) -> None:
     ask = Ask(model=model, turns=TURNS)
-    events = run(heard(gateway.gateway.speech, ask, TALK, piece))
+    events = run(events_of(gateway.gateway.speech, ask, TALK, piece=piece))
     so_far = ONE if model == "live" else ""  # one for recordings writes at the end
     assert decided(events) == [
         ("speech_started", ""),
@@ -94,8 +79,8 @@ def test_a_turn_goes_on_over_a_pause_until_the_classifier_says_that_it_ends(
 
 
 def test_a_long_silence_ends_a_turn_whatever_the_classifier_says(gateway: Any, run: Any) -> None:
-    audio = np.concatenate((said(ONE), LONG, said(NEO), LONG))
-    events = run(heard(gateway.gateway.speech, Ask(turns=TURNS, vad=VadOptions(model="talk")), audio))
+    audio = np.concatenate((whole_frames(ONE, 3), LONG, whole_frames(NEO, 3), LONG))
+    events = run(events_of(gateway.gateway.speech, Ask(turns=TURNS, vad=VadOptions(model="talk")), audio))
     one = [("speech_started", ""), ("eager_end", ONE), ("speech_stopped", ""), ("final", ONE)]
     assert decided(events) == one + [(kind, text and NEO) for kind, text in one]
     ends = [event.turn for event in events if event.kind == "final"]
@@ -103,12 +88,12 @@ def test_a_long_silence_ends_a_turn_whatever_the_classifier_says(gateway: Any, r
 
 
 def test_who_ends_the_stream_or_the_turn_needs_no_classifier(gateway: Any, run: Any) -> None:
-    speech, audio = gateway.gateway.speech, np.concatenate((said(ONE), PAUSE))
-    events = run(heard(speech, Ask(turns=TURNS), audio))
+    speech, audio = gateway.gateway.speech, np.concatenate((whole_frames(ONE, 3), PAUSE))
+    events = run(events_of(speech, Ask(turns=TURNS), audio))
     assert decided(events)[-2:] == [("speech_stopped", ""), ("final", ONE)]
     assert events[-1].turn == TurnEnd(trigger="client", probability=pytest.approx(SPOKEN_S, abs=0.02))
     pause = 13_000  # 0.8 s, when the pause is known
-    events = run(heard(speech, Ask(turns=TURNS), np.concatenate((audio, LONG)), commit_at=pause))
+    events = run(events_of(speech, Ask(turns=TURNS), np.concatenate((audio, LONG)), commit_at=pause))
     assert [text for kind, text in decided(events) if kind == "final"] == [ONE]
 
 
@@ -117,7 +102,7 @@ def test_who_ends_the_stream_or_the_turn_needs_no_classifier(gateway: Any, run: 
 )
 def test_a_model_that_finds_no_ends_of_turns_is_refused(gateway: Any, run: Any, model: str, part: str) -> None:
     with pytest.raises(GatewayRefusal, match=part):
-        run(heard(gateway.gateway.speech, Ask(turns=TurnOptions(model=model)), TALK))
+        run(events_of(gateway.gateway.speech, Ask(turns=TurnOptions(model=model)), TALK))
 
 
 # The protocols, at a gateway whose turns a classifier ends.
@@ -220,12 +205,12 @@ def test_deepgrams_flux_tells_all_of_it(turning: GatewayServer) -> None:
 
 def test_fluxs_thresholds_change_in_a_stream_and_turns_end_when_they_are_forced_to(turning: GatewayServer) -> None:
     def say(socket: Any) -> None:
-        for each in pieces(np.concatenate((BEFORE, said(ONE)))):
+        for each in pieces(np.concatenate((BEFORE, whole_frames(ONE, 3)))):
             socket.send_media(each)
         socket._send({"type": "Configure", "thresholds": {"eot_threshold": 0.3}})
         socket._send({"type": "Configure", "keyterms": ["one"]})
         socket._send({"type": "Configure", "thresholds": {"eot_threshold": 3}})
-        for each in pieces(np.concatenate((PAUSE, said(NEO)))):
+        for each in pieces(np.concatenate((PAUSE, whole_frames(NEO, 3)))):
             socket.send_media(each)
         socket._send({"type": "ForceEndTurn"})
 

@@ -16,7 +16,8 @@ import soxr
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from gateway_streams import whole_frames
+from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio.pcm import to_pcm
 from tritone.client.models import ModelInfo
 from tritone.errors import StreamLostError
@@ -36,11 +37,6 @@ AT_16K = {"type": "audio/pcm", "rate": SAMPLE_RATE}  # the toy's own rate, at wh
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 DELTA = "conversation.item.input_audio_transcription.delta"
 FAILED = "conversation.item.input_audio_transcription.failed"
-
-
-def said(text: str, frames_per_token: int = 3) -> Any:
-    """Audio of whole frames, so that more may follow."""
-    return toy_waveform(text, frames_per_token)[:-CONTEXT]
 
 
 def session(**audio_input: Any) -> Any:
@@ -97,7 +93,7 @@ def test_a_client_commits_what_it_sent(client: openai.OpenAI) -> None:
         assert updated.session.audio.input.turn_detection is None
         previous = None
         for text in ("one two", "three"):
-            send(connection, said(text))
+            send(connection, whole_frames(text, 3))
             connection.input_audio_buffer.commit()
             events = until(connection, COMPLETED)
             assert kinds(events) == [
@@ -112,7 +108,7 @@ def test_a_client_commits_what_it_sent(client: openai.OpenAI) -> None:
             assert {event.item_id for event in events if event.type == DELTA} == {done.item_id}
             assert committed.item_id == done.item_id
             assert committed.previous_item_id == previous
-            assert done.usage.seconds == pytest.approx(len(said(text)) / SAMPLE_RATE, abs=0.01)
+            assert done.usage.seconds == pytest.approx(len(whole_frames(text, 3)) / SAMPLE_RATE, abs=0.01)
             previous = done.item_id
 
 
@@ -131,7 +127,7 @@ def test_a_voice_activity_model_detects_turns(client: openai.OpenAI) -> None:
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=detection))
         assert connection.recv().session.audio.input.turn_detection.threshold == 0.6
-        send(connection, np.concatenate((PAUSE, said("one"), PAUSE, said("neo"), PAUSE)))
+        send(connection, np.concatenate((PAUSE, whole_frames("one", 3), PAUSE, whole_frames("neo", 3), PAUSE)))
         events = until(connection, COMPLETED, 2)
     one = [
         *("input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "input_audio_buffer.committed"),
@@ -142,7 +138,7 @@ def test_a_voice_activity_model_detects_turns(client: openai.OpenAI) -> None:
     assert len({event.item_id for event in events if event.type == COMPLETED}) == 2
     started = [event.audio_start_ms for event in events if event.type == one[0]]
     stopped = [event.audio_end_ms for event in events if event.type == one[1]]
-    spoken = [1000 * len(said(text)) / SAMPLE_RATE for text in ("one", "neo")]
+    spoken = [1000 * len(whole_frames(text, 3)) / SAMPLE_RATE for text in ("one", "neo")]
     assert started == pytest.approx([920, 1920 + spoken[0]], abs=15)
     assert stopped == pytest.approx([1000 + spoken[0], 2000 + sum(spoken)], abs=200)
 
@@ -172,12 +168,12 @@ def test_the_beta_has_events_of_its_own(client: openai.OpenAI) -> None:
 def test_audio_that_is_cleared_is_forgotten(client: openai.OpenAI) -> None:
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=None))
-        send(connection, said("one"))
+        send(connection, whole_frames("one", 3))
         connection.input_audio_buffer.clear()
         assert until(connection, "input_audio_buffer.cleared")
         connection.input_audio_buffer.commit()
         assert "100 ms are needed" in until(connection, "error")[-1].error.message
-        send(connection, said("two"))
+        send(connection, whole_frames("two", 3))
         connection.input_audio_buffer.commit()
         assert until(connection, COMPLETED)[-1].transcript == "two"
 
@@ -186,7 +182,7 @@ def test_log_probabilities_come_when_they_are_asked_for(client: openai.OpenAI) -
     asked = session(turn_detection=None) | {"include": ["item.input_audio_transcription.logprobs"]}
     with connected(client) as connection:
         connection.session.update(session=asked)
-        send(connection, said("ab"))
+        send(connection, whole_frames("ab", 3))
         connection.input_audio_buffer.commit()
         found = until(connection, COMPLETED)[-1].logprobs
         assert [each.token for each in found] == ["a", "b"]
@@ -195,12 +191,12 @@ def test_log_probabilities_come_when_they_are_asked_for(client: openai.OpenAI) -
 def test_deltas_wait_for_the_final_text_where_the_client_says_so(client: openai.OpenAI) -> None:
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=None, transcription={"delay": "high"}))
-        send(connection, said("one two three"))
+        send(connection, whole_frames("one two three", 3))
         connection.input_audio_buffer.commit()
         events = until(connection, COMPLETED)
         assert [event.delta for event in events if event.type == DELTA] == ["one two three"]
         connection.session.update(session=session(transcription={"delay": "low"}))
-        send(connection, said("one two three"))
+        send(connection, whole_frames("one two three", 3))
         connection.input_audio_buffer.commit()
         events = until(connection, COMPLETED)
         assert len([event for event in events if event.type == DELTA]) > 1
@@ -213,14 +209,14 @@ def test_a_second_model_writes_final_texts_also_while_no_audio_comes(client: ope
             session=session(transcription=transcription, turn_detection={"prefix_padding_ms": 80})
             | {"include": ["item.input_audio_transcription.logprobs"]}
         )
-        send(connection, np.concatenate((PAUSE, said("one"), PAUSE)))  # and nothing after it
+        send(connection, np.concatenate((PAUSE, whole_frames("one", 3), PAUSE)))  # and nothing after it
         done = until(connection, COMPLETED)[-1]
         assert (done.transcript, done.second_pass, done.logprobs) == ("One.", "done", [])
         # A wrong update leaves the stream as it is.
         connection.session.update(session=session(transcription={"final_model": "nobody"}))
         assert until(connection, "error")[-1].error.code == "model_not_found"
         connection.session.update(session=session(transcription={"final_search": {"colour": 1}}, turn_detection=None))
-        send(connection, said("one"))
+        send(connection, whole_frames("one", 3))
         connection.input_audio_buffer.commit()
         done = until(connection, COMPLETED)[-1]
         assert (done.transcript, done.second_pass) == ("One.", "failed")
@@ -293,7 +289,7 @@ def test_what_cannot_be_honoured_is_told_in_the_answer(client: openai.OpenAI) ->
 
 
 def test_audio_that_is_cut_within_samples_is_carried_over(client: openai.OpenAI) -> None:
-    data = to_pcm(said("one two")).tobytes()
+    data = to_pcm(whole_frames("one two", 3)).tobytes()
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=None))
         for start in range(0, len(data), 3333):
@@ -352,7 +348,7 @@ def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: Triton
         there.session.update(session=session(turn_detection={"type": "server_vad"}))
         detection = until(there, "session.updated")[-1].session.audio.input.turn_detection
         assert (detection.type, detection.silence_duration_ms) == ("server_vad", None)
-        send(there, np.concatenate((said("one", 1), PAUSE, said("neo", 1), PAUSE)))
+        send(there, np.concatenate((whole_frames("one"), PAUSE, whole_frames("neo"), PAUSE)))
         events = until(there, COMPLETED, 2)
         assert [event.transcript for event in events if event.type == COMPLETED] == ["one", "neo"]
         there.input_audio_buffer.commit()  # of silence: an item without text
@@ -362,7 +358,7 @@ def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: Triton
 def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: GatewayServer, client: Any) -> None:
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=None))
-        send(connection, said("one two three"))
+        send(connection, whole_frames("one two three", 3))
         until(connection, DELTA)
         connection.session.update(session=session(turn_detection=None))  # changes nothing
         until(connection, "session.updated")  # and comes after all audio was heard
@@ -373,11 +369,11 @@ def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: G
                 raise StreamLostError("gone")
 
             patch.setattr(Live, "accept", lost)
-            send(connection, said("x"), piece=100_000)
+            send(connection, whole_frames("x", 3), piece=100_000)
             failed = until(connection, FAILED)[-1]
             assert (failed.error.code, failed.error.type) == ("stream_lost", "server_error")
         assert Live.accept is accept
-        send(connection, said("two"))
+        send(connection, whole_frames("two", 3))
         connection.input_audio_buffer.commit()
         events = until(connection, COMPLETED)
         assert events[-1].transcript == "two"
@@ -397,7 +393,7 @@ def test_a_key_is_needed_where_there_are_keys(triton: TritonServer, tmp_path: Pa
         mine = client.with_options(api_key=key)
         with connected(mine) as connection, connected(mine) as second:
             connection.session.update(session=session(turn_detection=None))
-            send(connection, said("one two three"))
+            send(connection, whole_frames("one two three", 3))
             until(connection, DELTA)
             send(second, PAUSE, piece=100_000)  # its second stream
             assert until(second, "error")[-1].error.type == "rate_limit_error"

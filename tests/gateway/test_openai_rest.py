@@ -283,7 +283,7 @@ def test_the_client_for_event_loops(gateway: GatewayServer) -> None:
 
 
 def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def parts(*_: Any) -> AsyncGenerator[Transcript, None]:
+    async def parts(*_: Any, growing: bool) -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="one")
         raise ServerBusyError("no room")
 

@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from pathlib import Path
+from typing import get_args
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.protocols import page
 from tritone.gateway.server import GatewayServer
+from tritone.search.options import SearchMode
 from tritone.server import TritonServer
 
 FILES = sorted(each.name for each in Path(str(page.FOLDER)).iterdir())
@@ -35,6 +37,12 @@ def recording(tmp_path: Path) -> bytes:
 
 def options(**fields: object) -> dict[str, str]:
     return {"options": json.dumps(fields)}
+
+
+def test_the_page_offers_every_search():
+    listed = (Path(str(page.FOLDER)) / "index.html").read_text(encoding="utf-8").partition('id="search"')[2]
+    offered = re.findall(r'<option value="([\w-]+)"', listed.partition("</select>")[0])
+    assert sorted(offered) == sorted(get_args(SearchMode))
 
 
 def test_the_page_may_load_its_own_files_and_nothing_else(ask):

@@ -21,7 +21,8 @@ import riva.client.proto.riva_common_pb2 as common
 import soundfile
 
 from certificates import write_certificates
-from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from gateway_streams import whole_frames
+from toy import SAMPLE_RATE, toy_waveform
 from tritone.client import Client
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
@@ -69,11 +70,6 @@ def client(served: GatewayServer, connect: Clients) -> riva.client.ASRService:
 
 def pcm(samples: Any) -> bytes:
     return np.clip(samples * 32768, -32768, 32767).astype("<i2").tobytes()
-
-
-def said(text: str) -> Any:
-    """Audio of whole frames, so that more may follow."""
-    return toy_waveform(text, 3)[:-CONTEXT]
 
 
 def file_of(samples: Any, form: str = "WAV", subtype: str | None = None) -> bytes:
@@ -198,7 +194,7 @@ def test_alternatives_and_boosted_words_choose_the_search(client: Any, triton: T
 
 
 def test_a_stream_has_partial_texts_and_a_final_one_for_each_utterance(client: Any) -> None:
-    audio = pcm(np.concatenate([said("one"), PAUSE, toy_waveform("neo")]))
+    audio = pcm(np.concatenate([whole_frames("one", 3), PAUSE, toy_waveform("neo")]))
     config = recognition(enable_word_time_offsets=True)
     results = streamed(client, config, audio)
     assert finals(results) == ["one ", "neo "]
@@ -225,17 +221,19 @@ def test_voice_activity_ends_utterances_where_the_client_says_after_how_much_sil
     config = recognition()
     riva.client.add_endpoint_parameters_to_config(config, -1, -1.0, 300, 200, -1.0, -1.0)
     riva.client.add_custom_configuration_to_config(config, "neural_vad.onset:0.6,enable_vad_endpointing:true")
-    results = streamed(client, config, pcm(np.concatenate([PAUSE, said("one"), PAUSE, toy_waveform("neo"), PAUSE])))
+    results = streamed(
+        client, config, pcm(np.concatenate([PAUSE, whole_frames("one", 3), PAUSE, toy_waveform("neo"), PAUSE]))
+    )
     assert finals(results) == ["one ", "neo "]
 
 
 def test_a_partial_result_that_nothing_follows_is_called_stable_before_the_end(client: Any) -> None:
     config = recognition(endpointing_config=ENDPOINTING(stop_history_eou=240))
-    results = streamed(client, config, pcm(np.concatenate([said("one"), PAUSE])), piece=1000)
+    results = streamed(client, config, pcm(np.concatenate([whole_frames("one", 3), PAUSE])), piece=1000)
     stable = [each.stability for each in results if not each.is_final]
     assert (max(stable), stable.count(1.0), finals(results)) == (1.0, 1, ["one "])
     assert stable[-1] == 1.0
-    plain = streamed(client, recognition(), pcm(np.concatenate([said("one"), PAUSE])))
+    plain = streamed(client, recognition(), pcm(np.concatenate([whole_frames("one", 3), PAUSE])))
     assert {each.stability for each in plain} == {0.0}
 
 
@@ -501,7 +499,7 @@ def test_words_have_speakers_by_number_in_recordings_and_streams(client: Any) ->
     config = recognition()
     riva.client.add_speaker_diarization_to_config(config, True, 2)
     # Long enough for an embedding; the toy's voices are all alike.
-    audio = pcm(np.concatenate([said("hello"), said("one"), toy_waveform("neo", 8)]))
+    audio = pcm(np.concatenate([whole_frames("hello", 3), whole_frames("one", 3), toy_waveform("neo", 8)]))
     (result,) = client.offline_recognize(audio, config).results
     assert {word.speaker_tag for word in result.alternatives[0].words} == {1}
     results = streamed(client, config, audio)

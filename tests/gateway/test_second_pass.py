@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from gateway_streams import NEO, ONE, events_of, whole_frames
+from toy import SAMPLE_RATE
 from tritone.errors import ServerBusyError
 from tritone.gateway.ask import Ask, Event
-from tritone.gateway.callers import Caller
 from tritone.gateway.second_pass import MAX_WAITING, SecondPass
 from tritone.transcript import Span, Transcript
 
 SAMPLES = np.zeros(10, np.int16)
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
+TALK = np.concatenate([part for word in (ONE, NEO) for part in (whole_frames(word), PAUSE)])
 
 
 def final(segment: int, text: str = "first") -> Event:
@@ -121,27 +122,20 @@ def test_a_stream_waits_when_too_many_texts_are_being_written() -> None:
     with_writer(test, 60)
 
 
-async def played(speech: Any, ask: Ask) -> list[Event]:
-    audio = np.concatenate((toy_waveform("one")[:-CONTEXT], PAUSE, toy_waveform("neo")[:-CONTEXT], PAUSE))
-    events: list[Event] = []
-    async with await speech.open(ask, SAMPLE_RATE, Caller(protocol="test")) as live:
-        for begin in range(0, len(audio), 1600):
-            events += await live.accept(audio[begin : begin + 1600])
-        events += await live.finish()
-        assert not await live.late()
-    return [event for event in events if event.kind == "final"]
+def finals(run: Any, speech: Any, ask: Ask) -> list[Event]:
+    return [event for event in run(events_of(speech, ask, TALK)) if event.kind == "final"]
 
 
 def test_the_second_model_has_search_parameters_of_its_own(gateway: Any, run: Any) -> None:
-    found = run(played(gateway.gateway.speech, Ask(final_model="toy", final_search={"timestamps": False})))
+    found = finals(run, gateway.gateway.speech, Ask(final_model="toy", final_search={"timestamps": False}))
     assert told(found) == [("final", 0, "one", "done"), ("final", 1, "neo", "done")]
     assert [event.transcript.words for event in found] == [(), ()]
-    found = run(played(gateway.gateway.speech, Ask(final_model="toy", search={"timestamps": False})))
+    found = finals(run, gateway.gateway.speech, Ask(final_model="toy", search={"timestamps": False}))
     assert [event.transcript.words[0].start_s > 1 for event in found] == [False, True]
 
 
 def test_a_second_model_that_refuses_leaves_the_first_text(gateway: Any, run: Any) -> None:
-    found = run(played(gateway.gateway.speech, Ask(final_model="toy", final_search={"colour": 1})))
+    found = finals(run, gateway.gateway.speech, Ask(final_model="toy", final_search={"colour": 1}))
     assert told(found) == [("final", 0, "one", "failed"), ("final", 1, "neo", "failed")]
     text = gateway.gateway.metrics.text().decode()
     assert 'second_passes_total{model="live",outcome="failed",protocol="test"}' in text

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
+from gateway_streams import CALLER, NEO, ONE, events_of, whole_frames
+from toy import FRAME, SAMPLE_RATE, toy_waveform
 from tritone.client.models import ModelInfo
 from tritone.errors import AudioError, InputError
 from tritone.gateway.accounts import Account, CallerLimits
@@ -23,13 +24,10 @@ from tritone.gateway.speech import Ask, Event, Speech, VadOptions
 from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
-CALLER = Caller(protocol="test")
 TOLD = ModelInfo(name="told", kind="streaming", languages=("auto", "en-US", "en-GB", "de-DE"))
 WHISPER = ModelInfo(name="w", kind="offline", has_prompt=True, finds_language=True, languages=("en", "de", "zh"))
 CANARY = ModelInfo(name="c", kind="offline", decodes=True, languages=("en", "de"))
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
-# Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
-ONE, NEO = "one", "neo"
 
 
 @pytest.mark.parametrize(
@@ -81,23 +79,6 @@ def wav(samples: Any, rate: int = SAMPLE_RATE) -> bytes:
     return file.getvalue()
 
 
-def said(text: str, frames_per_token: int = 1) -> Any:
-    """Audio of whole frames, so that more may follow."""
-    return toy_waveform(text, frames_per_token)[:-CONTEXT]
-
-
-async def played(speech: Any, ask: Ask, audio: Any, *, piece: int = 1000, commit_at: int = -1) -> list[Event]:
-    """The events of a stream that hears audio in pieces."""
-    events: list[Event] = []
-    async with await speech.open(ask, SAMPLE_RATE, CALLER) as live:
-        for begin in range(0, len(audio), piece):
-            if begin == commit_at:
-                events += await live.commit()
-            events += await live.accept(audio[begin : begin + piece])
-        events += await live.finish()
-    return events
-
-
 def texts(events: Sequence[Event], kind: str = "final") -> list[str]:
     return [event.transcript.text for event in events if event.kind == kind]
 
@@ -111,7 +92,7 @@ def test_a_recording_is_transcribed_with_times(gateway: Any, run: Any) -> None:
 
 def test_a_long_recording_is_transcribed_in_parts_with_times_of_the_whole(gateway: Any, run: Any) -> None:
     words = [ONE, NEO] * 8
-    audio = wav(np.concatenate([np.concatenate((said(word), PAUSE)) for word in words]))
+    audio = wav(np.concatenate([np.concatenate((whole_frames(word), PAUSE)) for word in words]))
     speech = gateway.gateway.speech
     caller = Caller(account=Account("a", CallerLimits(audio_s_per_hour=1000)))
     whole = run(speech.transcribe(audio, Ask(model="toy"), caller))
@@ -142,7 +123,7 @@ def test_a_model_that_is_not_served_is_told(gateway: Any, run: Any) -> None:
 
 
 def test_a_stream_has_partial_texts_and_a_final_one(gateway: Any, run: Any) -> None:
-    events = run(played(gateway.gateway.speech, Ask(), toy_waveform("hello", 4)))
+    events = run(events_of(gateway.gateway.speech, Ask(), toy_waveform("hello", 4)))
     assert texts(events) == ["hello"]
     partial = texts(events, "partial")
     assert partial
@@ -152,8 +133,8 @@ def test_a_stream_has_partial_texts_and_a_final_one(gateway: Any, run: Any) -> N
 
 
 def test_the_recognisers_rules_end_segments_with_times_of_the_whole_stream(gateway: Any, run: Any) -> None:
-    audio = np.concatenate((said(ONE), PAUSE, said(NEO), PAUSE))
-    events = run(played(gateway.gateway.speech, Ask(), audio))
+    audio = np.concatenate((whole_frames(ONE), PAUSE, whole_frames(NEO), PAUSE))
+    events = run(events_of(gateway.gateway.speech, Ask(), audio))
     finals = [event for event in events if event.kind == "final"]
     assert texts(events) == [ONE, NEO]
     assert [event.segment for event in finals] == [0, 1]
@@ -162,9 +143,9 @@ def test_the_recognisers_rules_end_segments_with_times_of_the_whole_stream(gatew
 
 
 def test_a_segment_ends_when_the_client_says_so(gateway: Any, run: Any) -> None:
-    first = np.concatenate((said("one", 4), np.zeros(FRAME, np.float32)))
+    first = np.concatenate((whole_frames("one", 4), np.zeros(FRAME, np.float32)))
     audio, at = np.concatenate((first, toy_waveform("two", 4))), len(first)
-    events = run(played(gateway.gateway.speech, Ask(), audio, piece=FRAME, commit_at=at))
+    events = run(events_of(gateway.gateway.speech, Ask(), audio, piece=FRAME, commit_at=at))
     finals = [event for event in events if event.kind == "final"]
     assert texts(events) == ["one", "two"]
     assert finals[1].transcript.words[0].start_s == pytest.approx(at / SAMPLE_RATE, abs=0.05)
@@ -172,10 +153,10 @@ def test_a_segment_ends_when_the_client_says_so(gateway: Any, run: Any) -> None:
 
 
 def test_a_voice_activity_model_begins_and_ends_segments(gateway: Any, run: Any) -> None:
-    speech = [said(word, 3) for word in (ONE, NEO)]
+    speech = [whole_frames(word, 3) for word in (ONE, NEO)]
     quiet = np.zeros(SAMPLE_RATE // 2, np.float32)
     audio = np.concatenate((PAUSE, speech[0], quiet, speech[1], quiet))
-    events = run(played(gateway.gateway.speech, Ask(vad=VadOptions()), audio))
+    events = run(events_of(gateway.gateway.speech, Ask(vad=VadOptions()), audio))
     assert [event.kind for event in events if event.kind != "partial"] == [
         *("speech_started", "speech_stopped", "final"),
         *("speech_started", "speech_stopped", "final"),
@@ -188,10 +169,10 @@ def test_a_voice_activity_model_begins_and_ends_segments(gateway: Any, run: Any)
 
 
 def test_a_model_for_recordings_writes_each_utterance_that_voice_activity_ends(gateway: Any, run: Any) -> None:
-    speech = [said(word, 3) for word in (ONE, NEO)]
+    speech = [whole_frames(word, 3) for word in (ONE, NEO)]
     quiet = np.zeros(SAMPLE_RATE // 2, np.float32)
     audio = np.concatenate((PAUSE, speech[0], quiet, speech[1], quiet))
-    events = run(played(gateway.gateway.speech, Ask(model="toy", vad=VadOptions(prefix_s=0)), audio))
+    events = run(events_of(gateway.gateway.speech, Ask(model="toy", vad=VadOptions(prefix_s=0)), audio))
     assert [event.kind for event in events] == ["speech_started", "speech_stopped", "final"] * 2
     first, second = (event.transcript for event in events if event.kind == "final")
     assert (first.text, second.text) == (said_text(gateway, run, speech[0]), said_text(gateway, run, speech[1]))
@@ -207,14 +188,14 @@ def said_text(gateway: Any, run: Any, audio: Any) -> str:
 
 def test_a_model_for_recordings_writes_what_a_client_commits(gateway: Any, run: Any) -> None:
     audio = np.concatenate((toy_waveform("hello"), toy_waveform("world")))
-    events = run(played(gateway.gateway.speech, Ask(model="toy"), audio, commit_at=len(toy_waveform("hello"))))
+    events = run(events_of(gateway.gateway.speech, Ask(model="toy"), audio, commit_at=len(toy_waveform("hello"))))
     assert texts(events, "partial") == []
     assert texts(events) == ["hello", "world"]
 
 
 def test_a_second_model_writes_the_final_text(gateway: Any, run: Any) -> None:
-    audio = np.concatenate((said(ONE), PAUSE, said(NEO), PAUSE))
-    events = run(played(gateway.gateway.speech, Ask(final_model="toy"), audio))
+    audio = np.concatenate((whole_frames(ONE), PAUSE, whole_frames(NEO), PAUSE))
+    events = run(events_of(gateway.gateway.speech, Ask(final_model="toy"), audio))
     assert texts(events) == [ONE, NEO]
     assert [event.transcript.words[0].start_s > 1 for event in events if event.kind == "final"] == [False, True]
 
@@ -222,14 +203,14 @@ def test_a_second_model_writes_the_final_text(gateway: Any, run: Any) -> None:
 def test_texts_are_written_as_asked_for_partial_ones_too(gateway: Any, run: Any) -> None:
     ask = Ask(model="toy", texts=TextOptions(profanity="mask", profane_words="one"))
     assert run(gateway.gateway.speech.transcribe(wav(toy_waveform("one two")), ask, CALLER)).text == "o** two"
-    events = run(played(gateway.gateway.speech, replace(ask, model=""), toy_waveform("one two", 4)))
+    events = run(events_of(gateway.gateway.speech, replace(ask, model=""), toy_waveform("one two", 4)))
     assert texts(events) == ["o** two"]
     assert {"o**"} <= set(texts(events, "partial"))
 
 
 def test_silence_has_one_final_event_without_text(gateway: Any, run: Any) -> None:
     for ask in (Ask(), Ask(vad=VadOptions())):
-        events = run(played(gateway.gateway.speech, ask, PAUSE))
+        events = run(events_of(gateway.gateway.speech, ask, PAUSE))
         assert [(event.kind, event.transcript.text) for event in events] == [("final", "")]
 
 
@@ -264,7 +245,7 @@ def test_a_length_that_a_header_claims_is_refused_before_any_work(
 
 def test_nothing_more_is_recognised_for_a_client_that_is_gone(gateway: Any, run: Any) -> None:
     speech = gateway.gateway.speech
-    audio = wav(np.concatenate([np.concatenate((said(word), PAUSE)) for word in [ONE, NEO] * 40]))
+    audio = wav(np.concatenate([np.concatenate((whole_frames(word), PAUSE)) for word in [ONE, NEO] * 40]))
     seconds: list[float] = []
 
     async def leave() -> int:

@@ -1,5 +1,6 @@
 """Speech out: OpenAI's `/v1/audio/speech` by its official client, and the raw forms that it never sends."""
 
+import asyncio
 import base64
 import http.client
 import io
@@ -17,6 +18,13 @@ import pytest
 import riva.client
 import riva.client.proto.riva_tts_pb2 as tts
 import soundfile
+from openai.types.audio.speech_create_params import SpeechCreateParams
+from wyoming.audio import AudioChunk
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event, Eventable
+from wyoming.info import Describe, Info
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
 from serving import quiet_options
 from toy_voice import sound, write_espeak, write_toy_voice
@@ -25,6 +33,7 @@ from tritone.audio.files import resample
 from tritone.families.piper.export import export_piper
 from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
+from tritone.gateway.protocols.openai.speech import FIELDS
 from tritone.gateway.server import GatewayServer
 from tritone.repository import build_repository
 from tritone.server import TritonServer
@@ -49,7 +58,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 @pytest.fixture(scope="module", params=["http", "grpc"])
 def speaking(triton: TritonServer, request: pytest.FixtureRequest) -> Iterator[GatewayServer]:
     url = f"http://{triton.http_address}" if request.param == "http" else triton.grpc_address
-    options = GatewayOptions(triton=url, port=0, aliases=("tts-1", "alloy"), ports={"riva": 0})
+    options = GatewayOptions(triton=url, port=0, aliases=("tts-1", "alloy"), ports={"riva": 0, "wyoming": 0})
     with GatewayServer(options).background() as running:
         yield running
 
@@ -92,6 +101,13 @@ def test_every_format_of_openai(client: openai.OpenAI, format: Any) -> None:
         assert soundfile.info(io.BytesIO(found.content)).duration == pytest.approx(wanted_s, abs=0.2)
     heads = {"mp3": b"\xff", "opus": b"OggS", "flac": b"fLaC", "wav": b"RIFF", "aac": b"\xff\xf1"}
     assert found.content.startswith(heads[format])
+
+
+def test_every_field_of_the_official_clients_stands_in_the_page() -> None:
+    assert set(SpeechCreateParams.__annotations__) == set(FIELDS)
+    page = (Path(__file__).parents[2] / "docs" / "applications" / "speech-out.md").read_text(encoding="utf-8")
+    fields = {*FIELDS, *(each.name for each in tts.SynthesizeSpeechRequest.DESCRIPTOR.fields)} - {"id"}  # sent back
+    assert {each for each in fields if f"`{each}`" not in page} == set()
 
 
 def test_mp3_is_usual_and_speed_is_heard(client: openai.OpenAI) -> None:
@@ -165,6 +181,26 @@ def raw(server: GatewayServer, body: bytes, key: str = "") -> tuple[int, dict[st
 )
 def test_bodies_that_are_no_request(speaking: GatewayServer, body: bytes) -> None:
     assert raw(speaking, body)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ('"voice": "\\ud800"', 400),
+        ('"model": "\\ud800"', 400),
+        ('"\\ud800": 1', 400),
+        ('"response_format": "\\ud800"', 400),
+        ('"response_format": ["mp3"]', 400),
+        ('"speed": NaN', 400),
+        ('"speed": 1e999', 400),
+        ('"input": "a\\ud800b"', 400),
+        ('"input": "\\u0000a"', 200),
+    ],
+)
+def test_values_that_are_no_text_or_number(speaking: GatewayServer, change: str, status: int) -> None:
+    body = '{"input": "ab", "model": "ann", "voice": "ann", ' + change + "}"  # the last of two values counts
+    found, answer = raw(speaking, body.encode())
+    assert (found, set(answer)) == (status, set() if status == 200 else {"error"})
 
 
 def test_a_body_without_end_is_refused(speaking: GatewayServer) -> None:
@@ -292,6 +328,8 @@ def test_rivas_client_lists_voices(riva_client: riva.client.SpeechSynthesisServi
         ({"encoding": riva.client.AudioEncoding.MULAW}, "INVALID_ARGUMENT", "LINEAR_PCM, FLAC or OGGOPUS"),
         ({"custom_dictionary": {"a": "b"}}, "INVALID_ARGUMENT", "custom_dictionary"),
         ({"custom_configuration": {"speed": "fast"}}, "INVALID_ARGUMENT", "speed must be a number"),
+        ({"custom_configuration": {"speed": "nan"}}, "INVALID_ARGUMENT", "a finite number, got nan"),
+        ({"custom_configuration": {"speed": "1e999"}}, "INVALID_ARGUMENT", "a finite number, got inf"),
         ({"custom_configuration": {"pitch": "2"}}, "INVALID_ARGUMENT", "knows speed alone, got pitch"),
         ({"enable_word_time_offsets": True}, "INVALID_ARGUMENT", "enable_word_time_offsets"),
         ({"text": "x" * 300_000}, "OUT_OF_RANGE", "262144 bytes"),
@@ -312,6 +350,90 @@ def test_what_riva_cannot_have_is_said(
 def test_a_call_without_a_text_is_refused(riva_client: riva.client.SpeechSynthesisService) -> None:
     with pytest.raises(grpc.RpcError, match="without a message"):
         list(riva_client.synthesize_online([]))
+
+
+def by_wyoming(server: GatewayServer, *asked: Eventable, last: str = "audio-stop") -> list[Event]:
+    """What Home Assistant's client gets until an event of a type, or an error."""
+
+    async def ask() -> list[Event]:
+        found: list[Event] = []
+        async with AsyncTcpClient("127.0.0.1", server.ports["wyoming"]) as client:
+            for each in asked:
+                await client.write_event(each.event())
+            while (event := await client.read_event()) is not None:
+                found.append(event)
+                if event.type in (last, "error"):
+                    break
+        return found
+
+    return asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def played(events: list[Event]) -> Any:
+    """The samples of an answer, after making sure that it begins and ends as it should."""
+    kinds = [each.type for each in events if each.type != "synthesize-stopped"]
+    assert kinds == ["audio-start", *["audio-chunk"] * (len(kinds) - 2), "audio-stop"]
+    chunks = [AudioChunk.from_event(each) for each in events if each.type == "audio-chunk"]
+    assert {(each.rate, each.width, each.channels) for each in chunks} <= {(22050, 2, 1)}
+    return np.frombuffer(b"".join(each.audio for each in chunks), "<i2") / 32768
+
+
+def test_home_assistant_finds_the_voices(speaking: GatewayServer) -> None:
+    (event,) = by_wyoming(speaking, Describe(), last="info")
+    (program,) = Info.from_event(event).tts
+    assert program.supports_synthesize_streaming
+    found = {each.name: (each.languages, [who.name for who in each.speakers or ()]) for each in program.voices}
+    assert found == {"ann": (["en-US"], []), "two": (["de-DE"], ["ben", "carl"])}
+
+
+@pytest.mark.parametrize(
+    ("voice", "speaker"),
+    [
+        (None, 0),
+        (SynthesizeVoice(name="ann"), 0),
+        (SynthesizeVoice(name="two", speaker="carl"), 1),
+        (SynthesizeVoice(language="de"), 0),
+    ],
+)
+def test_home_assistant_gets_a_text_spoken(speaking: GatewayServer, voice: Any, speaker: int) -> None:
+    samples = played(by_wyoming(speaking, Synthesize("Ab. " * 60 + "Cd.", voice=voice)))
+    np.testing.assert_allclose(samples[:700], sound("ab.", speaker=speaker)[:700], atol=1 / 32768)
+    pauses = 60 * round(0.2 * 22050)
+    assert len(samples) == 61 * len(sound("ab.")) + pauses
+
+
+def test_home_assistant_sends_a_text_as_it_is_written(speaking: GatewayServer) -> None:
+    parts = ("A", "b", ". Cd", " ef.", " ", "Gh", "i")
+    events = by_wyoming(
+        speaking,
+        SynthesizeStart(voice=SynthesizeVoice(name="ann")),
+        *map(SynthesizeChunk, parts),
+        Synthesize("".join(parts)),  # for servers that take no parts
+        SynthesizeStop(),
+        last="synthesize-stopped",
+    )
+    pause = np.zeros(round(0.2 * 22050))
+    wanted = np.concatenate([sound("ab."), pause, sound("cd ef."), pause, sound("ghi")])
+    np.testing.assert_allclose(played(events), wanted, atol=1 / 32768)
+    assert played(by_wyoming(speaking, SynthesizeStart(), SynthesizeStop(), last="synthesize-stopped")).size == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Synthesize(""), "nothing to speak"),
+        (Synthesize("x" * 16385), "16,385 characters"),
+        (Synthesize("ab", text_format="ssml"), "text_format must be 'text', got 'ssml'"),
+        (Synthesize("ab", voice=SynthesizeVoice(name="nobody")), "there is no voice 'nobody'"),
+        (Synthesize("ab", voice=SynthesizeVoice(name="two", speaker="ann")), "there is no voice 'two.ann'"),
+        (Synthesize("ab", voice=SynthesizeVoice(language="fr")), "no such voice speaks 'fr'"),
+        (Synthesize(["ab"]), "text must be a text"),  # type: ignore[arg-type]
+        (SynthesizeChunk("ab"), "synthesize-chunk without synthesize-start"),
+    ],
+)
+def test_what_home_assistant_cannot_have_is_said(speaking: GatewayServer, asked: Eventable, told: str) -> None:
+    (event,) = by_wyoming(speaking, asked)
+    assert told in Error.from_event(event).text
 
 
 @pytest.mark.slow

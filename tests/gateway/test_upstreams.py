@@ -1,10 +1,12 @@
 """Models of other servers behind the gateway, by OpenAI's official client: recordings."""
 
+import asyncio
+import io
 import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+import soundfile
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
-from elsewhere import WORDS, Elsewhere, Talk, client_of, metrics, never, raw_server, said, wav
+from elsewhere import WORDS, Elsewhere, Talk, client_of, heard, metrics, never, raw_server, said, wav
 from toy import toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
@@ -111,6 +116,130 @@ def test_a_long_recording_is_cut_at_pauses_and_joined(there: Elsewhere) -> None:
     assert [each.start for each in found.segments] == pytest.approx(starts, abs=0.02)
     assert len(there.seen) > 5
     assert all(len(each.file) <= 2 * 5 * 16000 + 44 for each in there.seen)
+
+
+def streamed(*events: str | dict[str, Any], go_on: threading.Event | None = None) -> Callable[[Request], Any]:
+    """An answer in events, in parts that are cut anywhere; before the last event it waits for `go_on`."""
+
+    async def sent() -> AsyncIterator[bytes]:
+        for number, event in enumerate(events):
+            if go_on is not None and number == len(events) - 1:
+                assert await asyncio.to_thread(go_on.wait, 20)
+            line = event if isinstance(event, str) else json.dumps(event, ensure_ascii=False)
+            data = f"data: {line}\r\n\r\n".encode()
+            for start in range(0, len(data), 7):
+                yield data[start : start + 7]
+
+    async def answer(request: Request) -> StreamingResponse:
+        return StreamingResponse(sent(), media_type="text/event-stream")
+
+    return answer
+
+
+def delta(text: str) -> dict[str, str]:
+    return {"type": "transcript.text.delta", "delta": text}
+
+
+STREAMED: Any = {
+    "openai": [delta(" Grüß"), delta(" Gott"), delta("."), {"type": "transcript.text.done", "text": "Grüß Gott."}],
+    "vllm": [*VLLM["answers"]["chunks"], "[DONE]"],
+}
+
+
+@pytest.mark.parametrize("of", STREAMED)
+def test_a_text_is_passed_on_while_it_is_written(there: Elsewhere, of: str) -> None:
+    went_on = threading.Event()
+    there.next.append(streamed(*STREAMED[of], go_on=went_on))
+    options = UpstreamOptions(name="voxtral", url=there.url, times="segments", events=True)
+    with (
+        client_of(options) as client,
+        client.audio.transcriptions.create(file=wav(said(1)), model="voxtral", stream=True) as stream,
+    ):
+        got: list[Any] = [next(stream)]
+        went_on.set()
+        got += stream
+    assert got[0].delta.startswith("Grüß")
+    assert "".join(each.delta for each in got[:-1]) == got[-1].text == "Grüß Gott."
+    (asked,) = there.seen
+    assert sorted(asked.fields) == [("model", "voxtral"), ("response_format", "json"), ("stream", "true")]
+
+
+def test_the_texts_of_a_long_recording_are_passed_on_in_order(there: Elsewhere) -> None:
+    """Those of later pieces wait for the ones before them."""
+    all_asked = threading.Event()
+
+    async def by_piece(request: Request) -> Any:
+        samples, rate = soundfile.read(io.BytesIO(there.seen[-1].file), dtype="float32")
+        text = " ".join(each["word"] for each in heard(samples, rate))
+        is_first = text.startswith("one")
+        if len(there.seen) == 4:
+            all_asked.set()
+        events = (delta(text[:2]), delta(text[2:]), {"type": "transcript.text.done", "text": text})
+        return await streamed(*events, go_on=all_asked if is_first else None)(request)
+
+    there.next += [by_piece] * 4
+    options = UpstreamOptions(name="voxtral", url=there.url, max_audio_s=2, events=True)
+    with (
+        client_of(options) as client,
+        client.audio.transcriptions.create(file=wav(said(1, 2, 3, 4)), model="voxtral", stream=True) as stream,
+    ):
+        got: list[Any] = list(stream)
+    assert len(there.seen) == 4
+    assert "".join(each.delta for each in got[:-1]) == got[-1].text == "one two three four"
+    assert got[0].delta in ("on", "one")
+
+
+def test_who_leaves_a_text_ends_its_request(there: Elsewhere) -> None:
+    left = threading.Event()
+
+    async def sent() -> AsyncIterator[bytes]:
+        try:
+            yield f"data: {json.dumps(delta('one'))}\n\n".encode()
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    async def answer(request: Request) -> StreamingResponse:
+        return StreamingResponse(sent(), media_type="text/event-stream")
+
+    there.next.append(answer)
+    with client_of(UpstreamOptions(name="voxtral", url=there.url, events=True)) as client:
+        with client.audio.transcriptions.create(file=wav(said(1)), model="voxtral", stream=True) as stream:
+            assert next(stream).type == "transcript.text.delta"
+        assert left.wait(20)
+
+
+def test_a_server_that_sends_no_events_answers_as_ever(there: Elsewhere) -> None:
+    with client_of(UpstreamOptions(name="whisper", url=there.url, events=True)) as client:
+        with client.audio.transcriptions.create(file=wav(said(1, 2)), model="whisper", stream=True) as stream:
+            assert list(stream)[-1].text == "one two"
+        assert client.audio.transcriptions.create(file=wav(said(1)), model="whisper").text == "one"
+    assert [each.field_of("stream") for each in there.seen] == ["true", None]
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ([delta("one"), {"error": {"message": "out of memory"}}], "failed within the text: out of memory"),
+        ([delta("one"), {"type": "transcript.text.segment"}], "ended before the text did"),
+        ([delta("one"), "{nothing"], "no JSON"),
+        ([delta("one"), {"type": "transcript.text.delta"}], "no text as delta"),
+    ],
+)
+def test_a_text_that_breaks_off_is_an_error_and_not_asked_for_again(
+    there: Elsewhere, caplog: pytest.LogCaptureFixture, events: list[Any], message: str
+) -> None:
+    went_on = threading.Event()
+    there.next.append(streamed(*events, go_on=went_on))
+    with client_of(UpstreamOptions(name="voxtral", url=there.url, events=True)) as client:
+        with client.audio.transcriptions.create(file=wav(said(1)), model="voxtral", stream=True) as stream:
+            assert next(stream).type == "transcript.text.delta"
+            went_on.set()
+            with pytest.raises(openai.APIError, match="its protocol does not have"):
+                list(stream)
+        assert metrics(client)['requests_total{outcome="bad_answer",upstream="voxtral"}'] == 1
+    assert message in caplog.text
+    assert len(there.seen) == 1
 
 
 def test_models_of_triton_and_of_others_stand_side_by_side(triton: TritonServer, there: Elsewhere) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
 from wyoming.event import Event, Eventable
-from wyoming.info import Describe, Info
+from wyoming.info import Describe, Info, SelectProgram
 from wyoming.ping import Ping, Pong
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeVoice
 
+from effort import examples
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
@@ -36,6 +39,13 @@ def port(triton: TritonServer) -> Iterator[int]:
     )
     with GatewayServer(options).background() as running:
         yield running.ports["wyoming"]
+
+
+def test_every_field_of_the_official_client_stands_in_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "applications" / "gateway-wyoming.md").read_text(encoding="utf-8")
+    asked = (Transcribe, Synthesize, SynthesizeVoice, SynthesizeStart, SynthesizeChunk, SelectProgram)
+    names = {each.name for event in asked for each in fields(event)}
+    assert {each for each in names if f"`{each}`" not in page} == set()
 
 
 def pcm(text: str) -> bytes:
@@ -116,7 +126,7 @@ def test_an_error_says_what_is_wrong_and_ends(port: int, events: list[Eventable]
     assert part in Error.from_event(last).text
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.binary(max_size=200),

@@ -14,12 +14,12 @@ import torch
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
+from earlier import unpack
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.inspection import Inspection, inspect_path
 from tritone.runtime.description import ANY
 
-REPOSITORY = Path(__file__).resolve().parents[1] / "compatibility" / "v0_1_0" / "repository"
 CONFIG = """
 name: "images"
 platform: "onnxruntime_onnx"
@@ -86,8 +86,7 @@ def test_a_shipped_bundle_is_known_by_its_name() -> None:
 
 
 def test_a_repository_is_told_whoever_wrote_it(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    shutil.copytree(REPOSITORY, repository)
+    repository = unpack("v0_1_0", tmp_path)
     (repository / "images" / "2").mkdir(parents=True)
     (repository / "images" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
     (repository / "bare" / "1").mkdir(parents=True)

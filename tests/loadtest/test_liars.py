@@ -88,6 +88,7 @@ def test_evaluate_counts_wrong_texts_as_errors_of_words(server: TritonServer, sp
     assert "SOMETHING ELSE" in out
 
 
+@pytest.mark.slow
 def test_a_gate_closes_on_a_model_that_lies(server: TritonServer, speech: Path, tmp_path: Path) -> None:
     gate = ("--concurrency", 2, "--max-wer", 10)
     assert bench(server, "wrong", speech, tmp_path, *gate)[0] == 1

@@ -277,6 +277,7 @@ def test_a_server_that_is_killed_ends_the_measurement_with_its_errors(tmp_path: 
     assert found.failed < 200
 
 
+@pytest.mark.slow
 def test_somebody_else_who_uses_the_model_is_noted(moods: TritonServer):
     target = target_of(moods)
     stop = threading.Event()
@@ -319,6 +320,7 @@ def test_ctrl_c_leaves_what_was_measured_and_no_process(moods: TritonServer):
     assert not [line for line in workers if "tritone.loadtest.processes.worker" in line]
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: TritonServer):
     code = (
         "from test_load_generator import *\n"

@@ -119,6 +119,7 @@ def test_of_many_answers_the_first_is_timed_apart(server: TritonServer, samples:
         find_target(client, "spell", streaming=False)
 
 
+@pytest.mark.slow
 def test_what_a_model_refuses_after_some_answers_is_a_failure_with_its_message(server: TritonServer, tmp_path: Path):
     (tmp_path / "sample.json").write_text(json.dumps({"text": "ab!"}), encoding="utf-8")
     found = measure(server.grpc_address, "spell", Audio(inputs=[tmp_path / "sample.json"]))

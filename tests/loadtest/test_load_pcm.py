@@ -27,10 +27,10 @@ BRIEF = WindowPlan(warmup_s=0.1, window_s=0.2, max_window_s=3.0, min_requests=4,
 OPTIONS = LoadOptions(windows=BRIEF, tick_s=0.1, timeout_s=30.0, drain_s=0.2, processes=2, chunk_ms=100)
 WAYS = [
     pytest.param("grpc", False, None),
-    pytest.param("grpc", True, None),
+    pytest.param("grpc", True, None, marks=pytest.mark.slow),
     pytest.param("grpc", True, "system"),
     pytest.param("grpc", False, "system", marks=pytest.mark.slow),
-    pytest.param("http", True, "system"),
+    pytest.param("http", True, "system", marks=pytest.mark.slow),
     pytest.param("http", True, None, marks=pytest.mark.slow),
 ]
 

@@ -123,6 +123,7 @@ def peaks_of_writing(folder: Path, *counts: int) -> list[int]:
     return peaks[1:]
 
 
+@pytest.mark.slow
 def test_many_utterances_need_no_more_memory_than_few(tmp_path: Path) -> None:
     few, many = in_fresh_process(peaks_of_writing, tmp_path, 2, 12)
     assert many < 1.5 * few

@@ -513,6 +513,7 @@ def test_figures_of_streams_survive_being_written_and_read(tmp_path: Path):
     assert (read.streaming, read.sent_late, read.has_drifted) == (found.streaming, found.sent_late, False)
 
 
+@pytest.mark.slow
 def test_thousands_of_chunks_leave_nothing_behind_in_the_player():
     causes = (f"{left}{right}" for left in "abcdefghijklmnopqrstuvwxyz" * 99 for right in "abcdefghijklmnopqrstuvwxyz")
 

@@ -230,6 +230,7 @@ def test_ctrl_c_ends_the_streams_and_carries_what_was_measured(spoken: TritonSer
     assert set(psutil.Process().children()) == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_process(spoken: TritonServer):
     code = (
         "import sys\n"

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.longform import BlockActivity
 
@@ -18,7 +19,7 @@ def loud(samples: np.ndarray) -> SpeechActivity:
     return SpeechActivity(segments=segments, audio_s=len(samples) / RATE, frame_s=0.01)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 900), st.integers(1, 5000)), max_size=6),
     st.lists(st.integers(1, 4000), min_size=1, max_size=3),

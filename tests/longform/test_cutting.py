@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.longform import Cutter, Cutting, Piece
 
@@ -83,7 +84,7 @@ def check_pieces(pieces: Sequence[Piece], recording: np.ndarray, cutting: Cuttin
 sizes = st.lists(st.integers(1, 2 * STEP), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 60 * RATE), sizes, st.sampled_from([SMALL, Cutting(piece_s=6, context_s=0, search_s=0.0)]))
 def test_without_voice_activity_every_sample_is_kept_by_exactly_one_piece(
     length: int, blocks: list[int], cutting: Cutting
@@ -107,7 +108,7 @@ def plans(draw: Callable[..., int]) -> tuple[int, list[tuple[int, int]]]:
     return now + draw(st.integers(1, 5 * RATE)), found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plans(), sizes)
 def test_with_voice_activity_every_sample_of_speech_is_kept_by_exactly_one_piece(
     planned: tuple[int, list[tuple[int, int]]], blocks: list[int]

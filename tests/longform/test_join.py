@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.longform import Cutter, Cutting, Joiner, Piece
 from tritone.transcript import Alternative, Segment, Span, Transcript
 
@@ -55,7 +56,7 @@ def speech(draw: st.DrawFn) -> list[Span]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(speech(), st.randoms(use_true_random=False), st.booleans())
 def test_words_of_overlapping_pieces_come_once_each_and_in_order(
     spoken: list[Span], random: Random, details: bool

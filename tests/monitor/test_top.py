@@ -227,6 +227,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
         async with await gateway.gateway.speech.open(SpeechAsk(model="segments"), SAMPLE_RATE, Caller()) as live:
             await live.accept(WORD)
             await live.finish()
+            gateway.gateway.speech.observe("turn", live, 0.07)  # no classifier of ends of turns is served here
 
     def load() -> None:
         client = RawClient(f"127.0.0.1:{proxy.options.grpc_port}")

@@ -50,7 +50,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture, kind in KINDS.items():
         if fixture in metafunc.fixturenames:
             cases = find_cases(golden_folders(metafunc.config), kind)
-            metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="module")
+            # The smallest of each kind is exported in quick runs.
+            least = min(cases, key=lambda case: case.num_bytes, default=None)
+            slow = pytest.mark.slow if "exported" in metafunc.fixturenames else ()
+            values = [case if case is least else pytest.param(case, marks=slow) for case in cases]
+            metafunc.parametrize(fixture, values, ids=[case.name for case in cases], scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from effort import runtimes
 from parity.golden_cases import Case
 from tritone.bundle.manifest import Runtime
 from tritone.families.icefall.export import export_icefall
@@ -122,7 +123,7 @@ def _for_icefall(bins: int) -> FeaturesAsSamples:
     return FeaturesAsSamples(bins, PADDING)
 
 
-JASPER_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "torchscript")
+JASPER_RUNTIMES: tuple[Runtime, ...] = (*runtimes(), "torchscript") if "torch" in runtimes() else runtimes()
 WESPEAKER_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torchscript")
 UNMASKED = "unmasked"  # the folder beside the bundle
 

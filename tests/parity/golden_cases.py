@@ -20,6 +20,10 @@ class Case:
     name: str
     path: Path
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.path.iterdir())
+
     @cached_property
     def expected(self) -> dict[str, np.ndarray]:
         return load(self.path / "expected.npz")

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from parity.golden_cases import Case, load
 from tritone.families.layers.fbank import Fbank
 
@@ -84,7 +85,7 @@ def test_other_rates_have_other_edges() -> None:
 WHOLE_LENGTHS = st.lists(st.integers(0, 5000), min_size=1, max_size=4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(lengths=WHOLE_LENGTHS, window_frames=st.integers(3, 30), shift_frames=st.integers(2, 30))
 def test_windows_of_streams_give_the_frames_of_the_whole(
     lengths: list[int], window_frames: int, shift_frames: int

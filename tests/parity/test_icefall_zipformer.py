@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from effort import examples
 from parity.golden_cases import Case, largest
 from tolerance import assert_close
 from tritone.errors import ExportError
@@ -238,7 +239,7 @@ def tiny(causal: bool, rates: Sequence[int] = (1, 2, 4), kernel: int = 7, seed: 
     return model
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     causal=st.booleans(),
     rates=st.sampled_from([(1,), (2, 1), (1, 2, 4), (1, 8, 2), (4, 2)]),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from parity.front_end import JASPER_RUNTIMES, UNMASKED
+from effort import TORCH
+from parity.front_end import UNMASKED
 from parity.golden_cases import Case, largest
 from tritone.bundle import Bundle
 from tritone.bundle.vocabulary import SPACE
@@ -23,6 +24,7 @@ from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph
 
+RUNTIMES = ("onnxruntime", TORCH, pytest.param("torchscript", marks=pytest.mark.slow))
 FEATURE_ATOL = 1e-3
 BLOCK_ATOL = 2e-4
 LOG_PROB_ATOL = 2e-3  # from audio
@@ -116,7 +118,7 @@ def test_the_weights_that_are_not_averaged_are_there_too(jasper_case: Case) -> N
     assert largest(log_probs[0, : counts[0]], wanted[: counts[0]]) <= LOG_PROB_ATOL
 
 
-@pytest.mark.parametrize("runtime", JASPER_RUNTIMES)
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_exported_graphs_give_upstreams_log_probs(jasper_case: Case, exported: Any, runtime: Any) -> None:
     graph = open_graph(Bundle.open(exported(jasper_case)).artifact("encoder", runtime))
     block, counts = batch(waveforms(jasper_case), fill=0.5)
@@ -146,7 +148,7 @@ def labels(case: Case, array: str, row: int) -> str:
     return "".join(table[each] for each in kept.tolist() if each < len(table))
 
 
-@pytest.mark.parametrize("runtime", JASPER_RUNTIMES)
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_the_pipeline_gives_upstreams_texts(jasper_case: Case, exported: Any, runtime: str) -> None:
     found = open_offline(Bundle.open(exported(jasper_case)), placement=Placement(runtime=runtime)).recognize(
         waveforms(jasper_case)

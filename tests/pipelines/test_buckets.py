@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy
+from effort import examples
 from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_voice, write_toy_speaker
 from tritone.bundle import Bundle
 from tritone.pipelines.embedding import EmbeddingPipeline
@@ -84,7 +85,7 @@ def test_a_plan_with_buckets_costs_no_more_than_one_that_takes_the_smallest_for_
     assert spent(plan, lengths) <= naive * (1 + 1e-9)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=7), st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_a_plan_with_buckets_is_the_cheapest_there_is(lengths: list[int], rows: list[int]) -> None:
     """Against every way to cut the sorted utterances into calls."""

@@ -148,6 +148,7 @@ def resident_mb_before_and_after() -> tuple[float, float]:
     return (peak_bytes() - before) / MB, (resident_bytes() - before) / MB
 
 
+@pytest.mark.slow
 def test_a_long_utterance_leaves_no_memory_behind() -> None:
     peak, kept = in_fresh_process(resident_mb_before_and_after)
     assert peak > 100

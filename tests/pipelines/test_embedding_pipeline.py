@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from serving import backend_module
 from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_embedding, toy_voice, write_toy_speaker
 from tritone.backend.settings import Settings
@@ -69,7 +70,7 @@ def test_utterances_of_one_length_are_not_padded_on_a_cpu(bundle: Bundle, monkey
         assert call["num_samples"].tolist() == [call["waveform"].shape[1]] * len(call["waveform"])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(MIN_SAMPLES, 4 * MIN_SAMPLES), max_size=12),
     limits=st.sampled_from([BatchLimits(max_waste=0.9), BatchLimits(max_batch=3), BatchLimits.for_device("cpu")]),
@@ -104,7 +105,7 @@ def windows_by_hand(wave: Array, window: int, shift: int) -> list[Array]:
     return [wave[start : start + window] for start in starts]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     length=st.integers(MIN_SAMPLES, 9000),
     window=st.integers(MIN_SAMPLES, 4000),

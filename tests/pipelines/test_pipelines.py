@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy
+from effort import examples
 from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
@@ -146,7 +147,7 @@ class TestStreaming:
         assert [result.is_final for result in results] == [False, False, True]
         assert [result.audio_s for result in results] == [0.16, 0.32, 0.41]
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.data())
     def test_any_cutting_gives_the_offline_result(
         self, offline: OfflinePipeline, streaming: StreamingPipeline, data: st.DataObject
@@ -243,6 +244,7 @@ class TestStreaming:
                 streaming.advance([Step(slot, toy.toy_waveform("abcd"))])
         assert streaming.advance([Step(slot, np.zeros(0, np.float32), final=True)])[0].text == "abcd"
 
+    @pytest.mark.slow
     def test_a_long_stream_holds_no_audio_back(self, streaming: StreamingPipeline) -> None:
         slot = streaming.open()
         minute = toy.toy_waveform("abcdefghij" * 150)[: 60 * toy.SAMPLE_RATE]
@@ -293,7 +295,7 @@ def test_nothing_in_floats_after_16_bit_samples_leaves_them_as_they_are_when_a_g
     np.testing.assert_array_equal(block[0], samples / np.float32(32768))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(data: st.DataObject) -> None:
     """Two streams, of which each chunk is of either type; now and then a graph fails, and nothing is consumed."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy
+from effort import examples
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import Step, Transcript, open_offline, open_streaming
@@ -97,7 +98,7 @@ class TestOffline:
         reverse=st.sampled_from([None, 0.0, 0.5, 1.0]),
         ctc=st.sampled_from([None, 0.0, 2.0]),
     )
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     def test_rescoring_ranks_the_beam_by_the_weighted_scores(
         self, bundle: Bundle, text: str, reverse: float | None, ctc: float | None
     ) -> None:
@@ -242,6 +243,7 @@ class TestStreams:
         assert "b" in ended[0]
         assert "b" in results[-1].text
 
+    @pytest.mark.slow
     def test_a_stream_to_be_rescored_never_keeps_more_than_its_limit(self, bundle: Bundle) -> None:
         pipeline = open_streaming(bundle, placement=Placement(threads=1))
         slot = pipeline.open(replace(RESCORING, beam=2, nbest=1))

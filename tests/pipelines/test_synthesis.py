@@ -12,9 +12,10 @@ import tritone
 from toy_voice import SAMPLE_RATE, require_espeak, sound, write_espeak, write_toy_voice
 from tritone.errors import InputError, OperatorError
 from tritone.families.piper.export import export_piper
+from tritone.pipelines.synthesis import pipeline as pipeline_module
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import PAUSE_S
-from tritone.pipelines.synthesis.sentences import MAX_CLAUSE, MAX_SENTENCE, clauses, cleaned, sentences
+from tritone.texts.sentences import MAX_CLAUSE, MAX_SENTENCE, clauses, cleaned, sentences
 
 PAUSE = np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32)
 
@@ -92,6 +93,21 @@ def test_speech_of_a_text_is_that_of_its_sentences_with_pauses(voice: tritone.Vo
     assert whole.text == "Ab, cd. Ef!"
     np.testing.assert_array_equal(whole.waveform, np.concatenate([each.waveform for each in parts]))
     assert [each.text for each in voice.run_iter(["a", "b"])] == ["a", "b"]
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_a_sentence_of_too_many_phonemes_is_spoken_in_parts_without_pauses(
+    voice: tritone.Voice, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    """Figures are longer in speech than in writing; the memory of a call grows with its phonemes."""
+    monkeypatch.setattr(pipeline_module, "MAX_PHONEMES", round(8 / speed))
+    parts = list(voice.speak_iter("abc def ghi jkl. Abcdefghijkl!", speed=speed))
+    assert [part.text for part in parts] == ["abc def", "ghi jkl.", "Abcdefg", "hijkl!"]
+    said = [sound(part.text.lower(), slower=1 / speed) for part in parts]
+    pause = np.zeros(round(PAUSE_S / speed * SAMPLE_RATE), np.float32)
+    wanted = [said[0], np.concatenate([said[1], pause]), *said[2:]]
+    for part, waveform in zip(parts, wanted, strict=True):
+        np.testing.assert_array_equal(part.waveform, waveform)
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tritone
+from effort import examples
 from toy import FRAME, SAMPLE_RATE, TOKENS, toy_waveform
 from toy_transducer import (
     CHUNK,
@@ -219,7 +220,7 @@ def test_alternatives_have_the_scores_of_the_logits_over_the_temperature(
         assert [each.score for each in found.alternatives] == pytest.approx(scores, abs=1e-5)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_streams_do_not_depend_on_cuts_or_company(streaming: StreamingPipeline, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(list(SAID)), min_size=1, max_size=8))

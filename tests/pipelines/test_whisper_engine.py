@@ -11,22 +11,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import tritone
 from families.whisper_models import random_model, speech, write_folder
-from tritone.errors import BundleError, InputError, OperatorError, RetryError
+from tritone.bundle.bundle import Bundle
+from tritone.errors import AudioError, BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
+from tritone.pipelines.streams import Step
 from tritone.pipelines.whisper.device import MOST_ROWS, MOST_WINDOWS, fitting, held_features, open_device
+from tritone.pipelines.whisper.draft import DraftModel, check_pair
 from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.hypothesis import Look
 from tritone.pipelines.whisper.network import features_of
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.pipelines.whisper.settling import LiveWord
+from tritone.pipelines.whisper.streams import WhisperStreams
+from tritone.pipelines.whisper.together import Together
 from tritone.preparing import Preparing
-from tritone.repository import ModelOptions
-from tritone.repository.config import model_config
+from tritone.repository import BuiltModel, ModelOptions, build_repository
+from tritone.repository.config import from_text, model_config, parameter
 from tritone.search.device.attending import Caches
 from tritone.transcript import Transcript
 
@@ -72,6 +79,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> WhisperPipeline:
 @pytest.fixture(scope="module")
 def engine(host: WhisperPipeline) -> WhisperPipeline:
     return WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True)
+
+
+@pytest.fixture(params=["host", "engine"])
+def either(request: pytest.FixtureRequest) -> WhisperPipeline:
+    """Both, one after the other: each takes recordings at any time."""
+    found: WhisperPipeline = request.getfixturevalue(request.param)
+    return found
 
 
 def heard(jobs: list[tuple[float, DecodingOptions]]) -> tuple[list[np.ndarray], list[DecodingOptions]]:
@@ -136,10 +150,11 @@ def test_on_a_gpu_it_writes_what_it_writes_on_a_cpu(engine: WhisperPipeline) -> 
     assert sum(same) >= len(same) - 1, "one may have two tokens that are as good as equally likely"
 
 
-def test_a_recording_gives_the_same_alone_and_in_company(engine: WhisperPipeline) -> None:
+@pytest.mark.slow
+def test_a_recording_gives_the_same_alone_and_in_company(either: WhisperPipeline) -> None:
     waveforms, options = heard([*JOBS, *SAMPLED])
-    together = engine.transcribe(waveforms, options)
-    alone = [engine.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms, options, strict=True)]
+    together = either.transcribe(waveforms, options)
+    alone = [either.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms, options, strict=True)]
     assert [*map(tokens, together)] == [*map(tokens, alone)]
     assert len({str(tokens(each)) for each in together[-3:]}) == 3, "seeds do nothing"
 
@@ -192,8 +207,149 @@ def test_a_text_after_final_words_is_what_the_host_writes_after_them(
         assert all(first_s - 0.02 <= word.start_s <= word.end_s <= 1.0 for word in each.words)
 
 
-def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine:
+@pytest.fixture(scope="module")
+def drafts(host: WhisperPipeline, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    """Bundles with the tokens of `host`: one that often guesses right, and a smaller one that hardly does."""
+    folder = tmp_path_factory.mktemp("drafts")
+    alike, other = random_model(), random_model(seed=5, decoder_layers=1, encoder_layers=1, d_model=16)
+    with torch.no_grad():
+        for parameter in alike.model.decoder.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * parameter
+    found = {}
+    for name, model in (("alike", alike), ("other", other)):
+        checkpoint, output = write_folder(folder / f"{name}-model", model), folder / name
+        found[name] = export_whisper(checkpoint=checkpoint, output=output, precisions=("fp32",), check=False).bundle
+    return found
+
+
+class Counting:
+    """A decoder's graph that counts its calls, and the most tokens of a row in one that is no prompt."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph, self.calls, self.most = graph, 0, 0
+
+    def __call__(self, inputs: Any, outputs: Any) -> Any:
+        self.calls += 1
+        if next(value for name, value in inputs.items() if name.startswith("self_key")).shape[2]:
+            self.most = max(self.most, inputs["tokens"].shape[1])
+        return self._graph(inputs, outputs)
+
+
+@pytest.mark.parametrize("name", ["alike", "other"])
+def test_a_draft_changes_no_result_in_any_company(
+    host: WhisperPipeline, drafts: dict[str, Bundle], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(drafts[name]))
+    counts = {}
+    for each in (host, drafted):
+        assert isinstance(each._answers, Together)
+        counts[each] = Counting(each._answers._network.decoder)
+        monkeypatch.setattr(each._answers._network, "decoder", counts[each])
+    words = [
+        (2.7, replace(PLAIN, word_times=True)),
+        (1.3, replace(PLAIN, temperature=(0.0, 0.6), log_prob_threshold=0)),
+    ]
+    waveforms, options = heard([*JOBS, *SAMPLED, *words])
+    expected, together = host.transcribe(waveforms, options), drafted.transcribe(waveforms, options)
+    some = slice(0, 5)  # alone
+    alone = [
+        drafted.transcribe([each], [chosen])[0] for each, chosen in zip(waveforms[some], options[some], strict=True)
+    ]
+    for ours, theirs in zip([*together, *alone], [*expected, *expected[some]], strict=True):
+        assert (tokens(ours), ours.text, ours.language) == (tokens(theirs), theirs.text, theirs.language)
+        assert ours.confidence == pytest.approx(theirs.confidence, rel=1e-4)
+        for one, other in zip(ours.segments, theirs.segments, strict=True):
+            assert (one.start_s, one.end_s, one.temperature) == (other.start_s, other.end_s, other.temperature)
+            assert one.avg_log_prob == pytest.approx(other.avg_log_prob, abs=1e-4)
+            assert one.no_speech_prob == pytest.approx(other.no_speech_prob, abs=1e-5)
+        assert [each.text for each in ours.words] == [each.text for each in theirs.words]
+        starts = [[each.start_s for each in found.words] for found in (ours, theirs)]
+        assert starts[0] == pytest.approx(starts[1], abs=1e-6)
+    assert counts[drafted].most > 1 == counts[host].most
+
+
+def test_right_guesses_save_calls(host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is its own draft guesses all: a text of six tokens takes its prompt and two calls."""
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(host.bundle))
+    calls = []
+    for each in (host, drafted):
+        assert isinstance(each._answers, Together)
+        counting = Counting(each._answers._network.decoder)
+        monkeypatch.setattr(each._answers._network, "decoder", counting)
+        [found] = each.transcribe([speech(4.0)], [PLAIN])
+        calls.append(counting.calls)
+    assert sum(map(len, tokens(found))) >= 15
+    assert calls[1] <= 0.6 * calls[0]
+
+
+def test_live_streams_with_a_draft_say_the_same(host: WhisperPipeline, drafts: dict[str, Bundle]) -> None:
+    drafted = WhisperPipeline(host.bundle, placement=PLACEMENT, draft=DraftModel(drafts["alike"]))
+    answers = []
+    for pipeline in (host, drafted):
+        streams = WhisperStreams(pipeline)
+        slots = [streams.open(replace(PLAIN, partial_s=0.5)) for _ in range(2)]
+        audio = [speech(1.6, seed) for seed in range(2)]
+        for start in range(0, 25600, 6400):
+            steps = [
+                Step(slot, each[start : start + 6400], start + 6400 >= 25600)
+                for slot, each in zip(slots, audio, strict=True)
+            ]
+            answers.append([(each.whole_text, each.settled) for each in streams.advance(steps)])
+    assert answers[:4] == answers[4:]
+    assert answers[3][0][0]
+
+
+def stand_in(manifest: Any, tokens: tuple[str, ...], **whisper: Any) -> Any:
+    """Stands for a bundle with this manifest, whose part on Whisper is changed, and these tokens."""
+    changed = manifest.model_copy(update={"whisper": manifest.whisper.model_copy(update=whisper)})
+    return SimpleNamespace(path="draft", manifest=changed, vocabulary=SimpleNamespace(tokens=tokens))
+
+
+def test_pairs_that_cannot_be_are_refused(host: WhisperPipeline, drafts: dict[str, Bundle]) -> None:
+    manifest, known = drafts["other"].manifest, drafts["other"].vocabulary.tokens
+    assert manifest.whisper is not None
+    english = stand_in(manifest, known, languages={})
+    for draft, told in (
+        (stand_in(manifest, ("zzz", *known[1:])), "its token 0 is 'zzz', not"),
+        (stand_in(manifest, known[:-1]), f"it has {len(known) - 1} tokens, not {len(known)}"),
+        (stand_in(manifest, known, sot=5, text_context=32), "they differ in sot, text_context"),
+        (english, "they differ in languages"),
+    ):
+        with pytest.raises(BundleError, match=told):
+            check_pair(host.bundle, draft)
+    with pytest.raises(BundleError, match="writes its texts on the device, where there is no draft"):
+        WhisperPipeline(host.bundle, placement=PLACEMENT, on_device=True, draft=DraftModel(drafts["alike"]))
+    with pytest.raises(InputError, match="draft_precision is of a draft, and there is none"):
+        tritone.load(host.bundle.path, draft_precision="int8")
+    with pytest.raises(InputError, match="of kind embedding, which has no draft"):
+        tritone.load("demo-speaker", draft=drafts["alike"].path)
+
+
+def test_a_repository_has_a_draft_of_its_own(host: WhisperPipeline, drafts: dict[str, Bundle], tmp_path: Path) -> None:
+    draft, folder = drafts["other"].path, host.bundle.path
+
+    def build(model: str | Path, **options: Any) -> list[BuiltModel]:
+        return build_repository([model], tmp_path / "repository", options=ModelOptions(**options))
+
+    for built in build(folder, draft=str(draft), draft_precision="fp32"):
+        written = Bundle.open(built.path / "1" / "draft")
+        assert written.manifest == drafts["other"].manifest
+        settings = from_text((built.path / "config.pbtxt").read_text(encoding="utf-8"))
+        assert [parameter(settings, name) for name in ("draft", "draft_precision")] == ["draft", "fp32"]
+    for model, options, told in (
+        (folder, {"draft_precision": "int8"}, "--draft-precision is of a draft, and there is none"),
+        (folder, {"draft": str(draft), "draft_precision": "int8"}, "int8"),
+        (folder, {"draft": str(draft), "device": "gpu"}, "a draft guesses on the CPU, but the device is gpu"),
+        ("demo-speaker", {"draft": str(draft)}, "is no Whisper model"),
+    ):
+        with pytest.raises(BundleError, match=told):
+            build(model, **options)
+
+
+def small(pipeline: WhisperPipeline, windows: int, rows: int) -> Engine | Together:
     """An engine with few slots, for a pipeline's courses."""
+    if isinstance(pipeline._answers, Together):
+        return Together(pipeline._answers._network, pipeline.work, pipeline.frame_shift, windows)
     device = open_device(pipeline.bundle, PLACEMENT, windows=windows, rows=rows)
     return Engine(device, pipeline.special, len(pipeline.bundle.vocabulary), pipeline.work, pipeline.frame_shift)
 
@@ -261,14 +417,16 @@ def test_first_calls_of_a_bundle_change_no_text(host: WhisperPipeline) -> None:
     assert [*map(tokens, found)] == [*map(tokens, expected)]
 
 
-def submit(engine: Engine, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any) -> None:
+def submit(
+    engine: Engine | Together, pipeline: WhisperPipeline, seconds: float, options: DecodingOptions, done: Any
+) -> None:
     engine.submit(pipeline.course(speech(seconds), options), done)
 
 
-def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(engine: WhisperPipeline) -> None:
+def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(either: WhisperPipeline) -> None:
     ended: list[float] = []
     over = threading.Semaphore(0)
-    few = small(engine, windows=2, rows=5)
+    few = small(either, windows=2, rows=5)
 
     def done(seconds: float) -> Callable[[Any], None]:
         def told(result: Any) -> None:
@@ -280,14 +438,14 @@ def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_lon
 
     lengths = [9.0, 8.0, 0.5, 0.6, 0.7]
     for seconds in lengths:
-        submit(few, engine, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
+        submit(few, either, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
     for _ in lengths:
         assert over.acquire(timeout=60)
     assert set(ended[:3]) == {0.5, 0.6, 0.7}
 
 
-def test_who_is_not_waited_for_any_more_frees_what_it_has(engine: WhisperPipeline) -> None:
-    few = small(engine, windows=1, rows=1)
+def test_who_is_not_waited_for_any_more_frees_what_it_has(either: WhisperPipeline) -> None:
+    few = small(either, windows=1, rows=1)
     results: list[Any] = []
     over = threading.Semaphore(0)
 
@@ -297,12 +455,12 @@ def test_who_is_not_waited_for_any_more_frees_what_it_has(engine: WhisperPipelin
 
     gone = time.monotonic() + 0.3
     endless = replace(PLAIN, temperature=(0.0,) * 8, log_prob_threshold=0.0)
-    few.submit(engine.course(speech(60.0), endless), done, lambda: time.monotonic() > gone)
-    submit(few, engine, 0.5, PLAIN, done)
+    few.submit(either.course(speech(60.0), endless), done, lambda: time.monotonic() > gone)
+    submit(few, either, 0.5, PLAIN, done)
     assert over.acquire(timeout=60)
     assert over.acquire(timeout=60)
     assert {type(each) for each in results} == {RetryError, Transcript}
-    assert few.run([engine.course(speech(0.5), PLAIN)]) == [each for each in results if isinstance(each, Transcript)]
+    assert few.run([either.course(speech(0.5), PLAIN)]) == [each for each in results if isinstance(each, Transcript)]
 
 
 def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
@@ -319,6 +477,120 @@ def test_a_device_that_fails_fails_those_who_were_there_and_no_others(
     assert all(isinstance(each, UnexpectedError) and "no more memory" in str(each) for each in found)
     [after] = few.run([engine.course(speech(0.5), PLAIN)])
     assert isinstance(after, Transcript)
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_a_short_recording_waits_for_a_window_of_a_long_one_at_most(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch, windows: int
+) -> None:
+    """Counted in rounds, each a call of the encoder at most and a step of all texts."""
+    few, most = small(host, windows=windows, rows=0), 20
+    options = replace(PLAIN, max_tokens=most)
+    rounds, over, took = 0, threading.Semaphore(0), list[int]()
+    play = few._round
+
+    def done(since: int) -> Callable[[Any], None]:
+        def told(_: Any) -> None:
+            took.append(rounds - since)
+            over.release()
+
+        return told
+
+    def round_() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 30:  # in the middle of a window of the long one
+            submit(few, host, 0.5, options, done(rounds))
+        play()
+
+    monkeypatch.setattr(few, "_round", round_)
+    submit(few, host, 60.0, options, done(0))
+    for _ in range(2):
+        assert over.acquire(timeout=60)
+    own = most + 3  # its window, the prompt, a token a round, its end
+    short, long = took
+    assert short <= own + (most + 3 if windows == 1 else 1)
+    assert long > 20 * own
+
+
+def test_long_recordings_that_have_begun_hold_nobody_back(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(host, windows=1, rows=0)
+    assert isinstance(few, Together)
+    hear, may, over = few._network.hear, threading.Semaphore(0), threading.Semaphore(0)
+
+    def slowly(windows: Any) -> Any:
+        assert may.acquire(timeout=60)
+        return hear(windows)
+
+    monkeypatch.setattr(few._network, "hear", slowly)
+    monkeypatch.setattr(host, "_answers", few)
+    has_begun = threading.Event()
+    tell = few._has_begun
+
+    def told(recording: Any) -> None:
+        tell(recording)
+        has_begun.set()
+
+    monkeypatch.setattr(few, "_has_begun", told)
+
+    def submit(seconds: float) -> None:
+        host.submit(speech(seconds), PLAIN, lambda _: over.release(), lambda: False)
+
+    assert host.has_room
+    submit(3.0)
+    assert has_begun.wait(timeout=60)
+    assert host.has_room  # the long one is in work, as it will be for some windows
+    submit(0.5)
+    assert not host.has_room
+    with monkeypatch.context() as patched:
+        may.release(99)
+        assert over.acquire(timeout=60)
+        assert over.acquire(timeout=60)
+        patched.setattr("tritone.pipelines.whisper.pipeline.MOST_S", 70.0)
+        while may.acquire(blocking=False):
+            pass
+        submit(71.0)  # whose features a thread makes
+        assert not host.has_room
+        may.release(999)
+        assert over.acquire(timeout=60)
+        assert host.has_room
+    results: list[Any] = []
+    host.submit(np.full(16000, np.nan, np.float32), PLAIN, results.append, lambda: False)
+    assert isinstance(results[0], AudioError)
+    assert host.has_room
+
+
+def test_a_call_that_fails_in_company_is_made_again_for_each_alone(
+    host: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = small(host, windows=4, rows=0)
+    assert isinstance(few, Together)
+    waveforms = [speech(seconds, 7) for seconds in (0.5, 0.7, 0.9)]
+    expected = [host.transcribe([each], [PLAIN])[0] for each in waveforms]
+    decoder, failed = few._network.decoder, list[int]()
+
+    def short_of_memory(inputs: Any, outputs: Any) -> Any:
+        if (rows := len(inputs["tokens"])) > 1:
+            failed.append(rows)
+            raise RuntimeError("no more memory")
+        return decoder(inputs, outputs)
+
+    monkeypatch.setattr(few._network, "decoder", short_of_memory)
+    assert [*map(tokens, few.run([host.course(each, PLAIN) for each in waveforms]))] == [*map(tokens, expected)]
+    assert max(failed) >= 2
+    hear, lost = few._network.hear, len(features_of(host._features_of.args[0], waveforms[1]))
+
+    def broken(windows: Any) -> Any:
+        if any(len(each) == lost for each in windows):
+            raise RuntimeError("no such window")
+        return hear(windows)
+
+    monkeypatch.setattr(few._network, "hear", broken)
+    first, second, third = few.run([host.course(each, PLAIN) for each in waveforms])
+    assert isinstance(second, UnexpectedError)
+    assert [tokens(each) for each in (first, third)] == [tokens(expected[0]), tokens(expected[2])]
 
 
 @pytest.mark.parametrize("seconds", [0.004, 0.51, 5.0, 7.3])

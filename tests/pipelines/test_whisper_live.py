@@ -180,6 +180,7 @@ def held(stream: LiveStream) -> int:
     return sum(map(len, stream._parts)) + len(stream._passes) + len(stream._before) + len(stream._final)
 
 
+@pytest.mark.slow
 def test_memory_of_three_hours_is_that_of_a_window() -> None:
     script = talk(55.0, pause_every_s=19.0)
     model = Scripted([])

@@ -239,6 +239,7 @@ def test_a_client_that_breaks_off_its_call_leaves_no_stream_open(client: Any, pr
     assert again == "1 1 of 1"
 
 
+@pytest.mark.slow
 def test_clients_that_break_off_calls_to_a_generator_do_not_end_triton(proxy: Proxy, upstream: TritonServer) -> None:
     request = pb.ModelInferRequest(model_name="many")
     request.inputs.add(name="WORD", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"again")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
+from effort import examples
 from proxied import body, get, post
 from tritone.net.limits import Limits
 from tritone.net.refusal import RefusedError
@@ -137,7 +138,7 @@ def parameters(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key.decode(): plain_value(value) for key, value in message.get("parameters", {}).items()}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(messages)
 def test_another_reader_finds_what_was_checked_in_every_message_that_is_sent_on(message: bytes) -> None:
     try:
@@ -190,7 +191,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(json_values, st.booleans(), st.sampled_from(["", "\x00", "x", ",", '"', '{"a":1}', "]"]), st.integers(0, 60))
 def test_json_is_read_as_it_is_sent_or_refused(value: Any, ascii_: bool, more: str, at: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_)
@@ -234,6 +235,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_json_takes_at_most_eight_times_its_size(name: str) -> None:
     text = BOMBS[name]

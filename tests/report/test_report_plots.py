@@ -31,6 +31,7 @@ def test_a_figure_becomes_a_picture_of_the_size_of_a_slide() -> None:
     assert size(plots.png(figure)) == (1280, 720)
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_drawn_and_not_read_as_formulas() -> None:
     for text in (HOSTILE, "$", "$$", r"$\frac{$", r"\$", "_hidden", "字", "a" * 1000, ""):
         figure, (axes,) = plots.new_figure(text, subtitle=text)

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from toy_voice import write_espeak, write_toy_voice
 from tritone.backend.settings import MEMORY_MB, Settings
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import CallSize, Memory
 from tritone.errors import OperatorError, ServerSetupError
+from tritone.families.piper.export import export_piper
 from tritone.repository import ModelOptions, build_repository, check_settings
 from tritone.repository import memory as repository_memory
 from tritone.repository.config import from_text, to_text
@@ -70,6 +73,23 @@ def test_a_sum_that_the_machine_has_not_is_refused_unless_told_otherwise(
     assert not list(tmp_path.iterdir())
     build_repository(["demo-transducer"], tmp_path, options=options, overcommit=True)
     assert total_bytes(memory_needs(tmp_path)) > 1000 * MB
+
+
+def test_a_voice_takes_the_memory_of_its_longest_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{write_espeak(tmp_path / 'bin')}:/usr/bin:/bin")
+    bundle = export_piper(voice=write_toy_voice(tmp_path / "piper"), output=tmp_path / "ann").bundle
+    sizes = ((4.0, 80), (8.0, 150), (20.0, 300))
+    network = tuple(CallSize(seconds=seconds, bytes=megabytes * MB) for seconds, megabytes in sizes)
+    artifact = bundle.manifest.artifacts[0].model_copy(
+        update={"memory": Memory(process=200 * MB, network=network, search_per_second=0)}
+    )
+    (bundle.path / "manifest.json").write_text(
+        bundle.manifest.model_copy(update={"artifacts": (artifact,)}).model_dump_json(by_alias=True, exclude_none=True),
+        encoding="utf-8",
+    )
+    build_repository([bundle.path], tmp_path / "repository", options=ModelOptions(instances=2))
+    assert memory_needs(tmp_path / "repository") == {"ann": round(2 * (200 + 1.15 * 300) * MB)}
+    assert list(facts(tmp_path / "repository", {"ann"})) == [], "no audio is sent to it"
 
 
 def test_a_model_that_nobody_measured_is_not_refused(toy_bundle: Path, tmp_path: Path) -> None:

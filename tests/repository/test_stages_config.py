@@ -18,6 +18,7 @@ from toy import BINS, TOKENS, toy_waveform, write_toy_bundle
 from toy_transducer import write_toy_transducer
 from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import State
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError, TritoneError
 from tritone.loadtest.plans.build_options import BuildOptions, parse_option
@@ -281,6 +282,25 @@ def test_what_is_left_open_suits_streams_on_a_gpu(toy_bundle: Path) -> None:
     assert own.parameters["max_streams"].string_value == "64"
     assert served().parameters["max_streams"].string_value == "256"
     assert "left" not in BuildOptions(device="gpu", instances=2).build_command("b")
+
+
+@pytest.mark.parametrize(
+    ("thousands", "options", "instances"),
+    [(2, {}, 6), (3_600, {}, 1), (1_800, {}, 3), (3_600, {"max_batch_size": 64}, 6), (50_000, {}, 1)],
+)
+def test_streams_with_large_states_have_fewer_processes(
+    thousands: int, options: dict[str, Any], instances: int, toy_bundle: Path
+) -> None:
+    """Recorded steps keep the states of a batch a few times, in each process."""
+    bundle = Bundle.open(toy_bundle)
+    streaming = bundle.manifest.streaming
+    assert streaming is not None
+    kept = State(name="kept", shape=(thousands, 1000), dtype="float32")
+    large = streaming.model_copy(update={"states": (*streaming.states, kept)})
+    bundle = replace(bundle, manifest=bundle.manifest.model_copy(update={"streaming": large}))
+    assert ModelOptions(device="gpu", **options).for_streams(bundle).instances == instances
+    assert ModelOptions(device="gpu", instances=5, **options).for_streams(bundle).instances == 5
+    assert ModelOptions(device="cpu", **options).for_streams(bundle).instances == 1
 
 
 def test_the_backend_of_pytorch_goes_by_places(staged: Path) -> None:

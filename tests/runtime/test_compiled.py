@@ -279,6 +279,7 @@ def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
     assert list(store.calls()) == []
 
 
+@pytest.mark.slow
 def test_code_with_a_cpp_library_of_its_own_runs_beside_torch(tmp_path: Path) -> None:
     """Some compilers link a copy into what they make; its first regular expression would end the process."""
     if (compiler := shutil.which("g++")) is None:

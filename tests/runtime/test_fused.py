@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from effort import examples
 from tritone.errors import BundleError
 from tritone.runtime.onnx import fusing
 from tritone.runtime.onnx.external_data import inspect
@@ -103,7 +104,7 @@ def test_numbers_that_are_none_stay_so_and_leave_their_neighbours_alone(tmp_path
     np.testing.assert_array_equal(y, kept)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     rows=st.integers(0, 9),
     width=st.integers(1, 4100),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from effort import examples
 from tritone.families.onnx.builder import Builder
 from tritone.runtime.onnx import fusing
 from tritone.runtime.onnx.external_data import inspect
@@ -47,7 +48,7 @@ def operators(path: Path) -> set[str]:
     return set() if data is None else {node.op_type for node in onnx.load_model_from_string(data).graph.node}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     heads=st.integers(1, 5),
     width=st.integers(1, 9).map(lambda each: 8 * each),

@@ -46,6 +46,7 @@ def test_a_graph_gives_what_it_gives_on_onnxruntime(toy_bundle: Path) -> None:
             np.testing.assert_allclose(array, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_texts_of_a_trained_model_are_the_same() -> None:
     paths = [clip.path for clip in read_clips()]
     expected, found = (load("demo-asr", runtime=runtime).transcribe(paths) for runtime in ("onnxruntime", "openvino"))

@@ -1,5 +1,6 @@
 """The runtime `torch` on the CPU, and what of its work on a GPU can be seen without one."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -195,7 +196,10 @@ class HostQueue:
 
     device = torch.device("cpu")
     stream = None
-    alone, sent = True, 0
+    alone, sent, free = True, 0, 2**40
+
+    def free_bytes(self) -> int:
+        return self.free
 
     def call(self) -> AbstractContextManager[bool]:
         return nullcontext(self.alone)
@@ -243,6 +247,14 @@ def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> 
     queue = HostQueue()
     slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
     assert slots.sizes(12) == [1, 2, 4, 8, 16]
+    row = sum(spec.dtype.itemsize * math.prod(size or 1 for size in spec.shape) for spec in STATES.values())
+    queue.free = 2 * 16 * row
+    assert slots.sizes(12)[-1] == 16
+    queue.free -= 1
+    with pytest.raises(OperatorError, match=r"steps of 12 streams take .*--max-batch-size.*--instances.*--max-streams"):
+        slots.sizes(12)
+    assert slots.sizes(8)[-1] == 8
+    queue.free = HostQueue.free
     graph.buckets_for = lambda outputs: [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]  # type: ignore[method-assign]
     assert slots.sizes(12) == [5, 9, 16]
 

@@ -76,6 +76,7 @@ class Nodes(nn.Module):
         return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("others", "options", "expected"),
     [

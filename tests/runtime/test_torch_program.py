@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import pt2
+from effort import examples
 from tritone.errors import BundleError
 from tritone.families.export.torch_program import rounded, save_program
 from tritone.runtime import Graph, TensorSpec, open_graph
@@ -383,7 +384,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, each in items for place in places(each, (*path, key)))]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_of_a_description_gives_a_graph_or_a_bundle_error(
     program: Path, tmp_path: Path, data: st.DataObject

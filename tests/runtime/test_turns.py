@@ -69,6 +69,7 @@ def test_a_permit_is_released_once(tmp_path: Path) -> None:
     assert other
 
 
+@pytest.mark.slow
 def test_what_a_process_held_is_free_when_it_dies(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", TAKES, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"

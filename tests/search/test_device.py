@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from search.test_transducer_search import BLANK, TableNetwork, random_frames
 from tritone.search.ctc.greedy import ctc_greedy, ctc_greedy_best, tokens_of_block
 from tritone.search.ctc.prefix_beam import top_tokens
@@ -27,10 +28,12 @@ from tritone.search.device.kernels_for import (  # noqa: E402
     fault_of,
     fault_of_greedy,
     fault_of_stateful,
+    fault_of_stateful_beams,
     fault_of_tops,
     greedy_block_of,
     greedy_tokens_for,
     kernels_for,
+    stateful_beams_for,
     stateful_for,
     top_block,
     top_tokens_for,
@@ -124,7 +127,7 @@ def filled(values: Any, dtype: Any = None, fill: float = 0) -> npt.NDArray[Any]:
 
 
 @given(SEEDS, st.integers(1, 3), st.sampled_from([None, 2]), st.booleans(), st.sampled_from([1, 4, 8]), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_transducer_greedy_search_is_that_of_the_cpu(
     seed: int, max_symbols: int, unk_id: int | None, coarse: bool, look_ahead: int, penalised: bool
 ) -> None:
@@ -152,7 +155,7 @@ def test_transducer_greedy_search_is_that_of_the_cpu(
 
 
 @given(SEEDS, st.integers(1, 10), st.sampled_from([None, 2]), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_modified_beam_search_is_that_of_the_cpu(
     seed: int, beam: int, unk_id: int | None, holes: bool, counted: bool
 ) -> None:
@@ -199,7 +202,7 @@ class WrongKernels:
     def greedy_step(self, logits: Any, state: Any, **_: Any) -> Any:
         return state[:4]
 
-    def spread_frame(self, frames: Any, frame: Any, vectors: Any, beam: int) -> Any:
+    def spread_frame(self, frames: Any, frame: Any, vectors: Any, beam: int, numbers: Any = None) -> Any:
         return vectors, vectors
 
     def beam_step(self, logits: Any, state: Any, **_: Any) -> Any:
@@ -208,13 +211,20 @@ class WrongKernels:
     def stateful_step(self, logits: Any, state: Any, **_: Any) -> Any:
         return *state[:3], torch.ones_like(state[0]), state[0] < 0
 
+    def stateful_beam_step(self, logits: Any, state: Any, **_: Any) -> Any:
+        rows = torch.arange(len(logits))
+        return *state[:6], rows, torch.ones_like(rows), rows < 0
+
 
 def test_kernels_that_find_something_else_are_not_used() -> None:
     assert fault_of(WrongKernels(), "cpu") == "its kernel for greedy search finds other tokens than torch"
     assert fault_of_stateful(WrongKernels(), "cpu") == (
         "its kernel for predictors with a state finds other tokens than torch"
     )
-    assert kernels_for("cpu") is stateful_for("cpu") is None
+    assert fault_of_stateful_beams(WrongKernels(), "cpu") == (
+        "its kernel for beams with a state finds other hypotheses than torch"
+    )
+    assert kernels_for("cpu") is stateful_for("cpu") is stateful_beams_for("cpu") is None
 
 
 def test_a_kernel_that_finds_other_greedy_tokens_is_not_used() -> None:
@@ -250,6 +260,7 @@ def test_a_kernel_that_finds_other_best_tokens_is_not_used() -> None:
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
     assert stateful_for("cuda") is not None
+    assert stateful_beams_for("cuda") is not None
     assert greedy_tokens_for("cuda") is not None
     assert top_tokens_for("cuda") is not None
     assert whole_for("cuda") is not None  # each is tried and compared with torch

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from recorded import record
 from tritone.search.hypothesis import Token
 from tritone.search.options import SearchOptions
@@ -104,7 +105,7 @@ def alike(found: Any, expected: Any) -> None:
     assert confidences[0] == pytest.approx(confidences[1], abs=1e-5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(SEEDS, st.integers(1, 2), DURATIONS, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from([1, 3, 8]))
 def test_a_ragged_batch_is_searched_as_on_the_cpu(
     seed: int, layers: int, durations: tuple[int, ...], most: int, penalised: bool, holes: bool, look_ahead: int
@@ -133,7 +134,7 @@ def test_tokens_are_there_to_be_compared() -> None:
         assert sum(count > 0 for count in counts) > 25
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     SEEDS,
     st.integers(1, 2),
@@ -174,6 +175,24 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
                 [(each.id, each.start_frame) for each in row] for row in expected
             ]
             assert [each.num_frames for each in searches] == at
+
+
+@pytest.mark.parametrize(("frames", "steps"), [(1, 2), (2, 2), (5, 4), (14, 4), (40, 8)])
+def test_a_short_chunk_without_tokens_takes_few_steps(frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block that is taken in vain costs a stream's chunk its time."""
+    taken, step = [], stateful.StatefulLoop.step
+
+    def counted(*state: Any) -> Any:
+        taken.append(1)
+        return step(*state)
+
+    monkeypatch.setattr(stateful.StatefulLoop, "step", counted)
+    network, options = Lstm(bias=1e6), ways(2, False, 3)  # blanks alone
+    found = DeviceTransducer(network, "cpu").stateful(
+        [DeviceState(each) for each in options], frames_of(0, 2, frames), np.array([frames, 1])
+    )
+    assert not any(map(len, found))
+    assert len(taken) == steps
 
 
 def test_rows_of_streams_that_have_ended_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +244,6 @@ def test_what_is_recorded_uses_the_memory_that_there_is(
         new = device.stateful([searches[row] for row in rows], chunk, lengths)
         alike(new, advance_stateful([host[row] for row in rows], chunk, lengths))
         found += len(new[0])
-    assert len(device._state_rows.tensors[0]) == 8
+    assert len(device._state_rows[0].tensors[0]) == 8
     assert len(device._loops._recorded) == 2  # what was recorded before is dropped
     assert found > 3

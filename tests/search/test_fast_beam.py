@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpa_oracle import Bonus, Oracle, words_of
+from effort import examples
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.ngram.model import NgramModel
 from tritone.search.scoring.scorer import Scorer, extend
@@ -186,7 +187,7 @@ WIDE = {"beam": 1e6, "max_states": 400, "max_contexts": 400}
     has_unk=st.booleans(),
     changes=st.sampled_from([{}, {"blank_penalty": 1.5}, {"temperature": 2.0, "blank_penalty": -0.5}]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shortcuts_change_nothing(
     seed: int, count: int, vocab_size: int, context_size: int, has_unk: bool, changes: dict[str, float], **options: Any
 ) -> None:
@@ -262,7 +263,7 @@ MIXED: tuple[dict[str, Any], ...] = (
     history=st.sampled_from([None, 1, 4, 9]),
     hotwords=st.booleans(),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_neighbours_with_other_options_and_any_chunks_change_nothing(
     seed: int, lengths: list[int], cuts: list[int], history: int | None, hotwords: bool
 ) -> None:
@@ -452,7 +453,7 @@ def model() -> NgramModel:
     unit=st.sampled_from(["word", "token"]),
     hotwords=st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_shortcuts_change_nothing_with_a_scorer(
     model: NgramModel,
     seed: int,

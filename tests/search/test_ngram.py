@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from effort import examples
 from ngram_scores import log10_of
 from tritone.errors import LanguageModelError
 from tritone.search.ngram.model import NgramModel
@@ -251,7 +252,7 @@ def test_a_layout_other_than_probing_is_refused_with_the_command_that_makes_one(
 
 
 @pytest.mark.parametrize("name", BINARIES)
-@hypothesis.settings(max_examples=40, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.settings(max_examples=examples(40), suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(data=st.data())
 def test_damaged_binaries_are_refused_or_give_some_score(tmp_path: Path, name: str, data: st.DataObject) -> None:
     content = bytearray((DATA / name).read_bytes())
@@ -271,7 +272,7 @@ def test_damaged_binaries_are_refused_or_give_some_score(tmp_path: Path, name: s
     path.unlink()  # mapped still; a new file next time
 
 
-@hypothesis.settings(max_examples=200, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.settings(max_examples=examples(200), suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(data=st.data())
 def test_damaged_arpa_files_are_refused_or_give_some_score(tmp_path: Path, data: st.DataObject) -> None:
     text = bytearray(TINY.encode())

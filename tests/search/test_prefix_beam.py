@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numba.core.caching import FunctionCache
 
 from arpa_oracle import Bonus, Oracle
+from effort import examples
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
 from tritone.search.beam import beam as beam_module
 from tritone.search.compiled import compiler as compiled
@@ -166,7 +167,7 @@ def test_a_wide_beam_finds_the_sum_over_all_alignments_of_every_sequence(frames:
     sharpness=st.sampled_from([0.0, 0.3, 2.0, 8.0]),
     ruled_out=st.sampled_from([0.0, 0.3, 0.9]),
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_shortcuts_change_nothing_not_even_the_order_of_ties(
     seed: int, frames: int, vocab: int, beam: int, sharpness: float, ruled_out: float
 ) -> None:
@@ -182,7 +183,7 @@ def test_shortcuts_change_nothing_not_even_the_order_of_ties(
     cuts=st.lists(st.integers(0, 80), max_size=8),
     history=st.sampled_from([None, 1, 5, 20]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_cutting_into_chunks_gives_the_same(
     seed: int, frames: int, beam: int, cuts: list[int], history: int | None
 ) -> None:
@@ -197,7 +198,7 @@ def test_any_cutting_into_chunks_gives_the_same(
 
 
 @given(seed=st.integers(0, 10**6), lengths=st.lists(st.integers(0, 20), max_size=6), threads=st.integers(1, 4))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_row_does_not_depend_on_its_batch(seed: int, lengths: list[int], threads: int) -> None:
     rows = [random_log_probs(seed + row, length, 6) for row, length in enumerate(lengths)]
     padded = np.full((len(rows), 20, 6), np.nan, dtype=np.float32)
@@ -331,7 +332,7 @@ def _occurrences(text: str, phrase: str) -> int:
 
 
 @given(seed=st.integers(0, 10**6), frames=st.integers(0, 6))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_a_wide_beam_with_hotwords_adds_their_weights_to_every_sequence(seed: int, frames: int) -> None:
     log_probs = random_log_probs(seed, frames, len(SPELLINGS))
     scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)
@@ -361,7 +362,7 @@ def walk(scorer: Scorer) -> Callable[[Words], float]:
 
 
 @given(seed=st.integers(0, 10**6), frames=st.integers(0, 12), beam=st.integers(1, 8))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shortcuts_change_nothing_with_a_scorer(seed: int, frames: int, beam: int) -> None:
     """The bonus by walking the scorer along the tokens, and every prefix with every token."""
     scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)
@@ -402,7 +403,7 @@ def frames_of(beam: int, scorer: Scorer | None, log_probs: np.ndarray, step: int
     weight=st.sampled_from([0.5, 1.5]),
     bonus=st.sampled_from([0.0, 2.0, -1.0]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shortcuts_change_nothing_with_a_language_model(
     model: NgramModel,
     oracle: Oracle,
@@ -433,7 +434,7 @@ def test_shortcuts_change_nothing_with_a_language_model(
     unit=st.sampled_from(["word", "token"]),
     hotwords=st.sets(st.sampled_from(TRAVEL), max_size=4).map(sorted),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shortcuts_change_nothing_with_a_language_model_and_hotwords(
     model: NgramModel,
     seed: int,
@@ -483,7 +484,7 @@ def test_rows_with_different_scorers_share_a_batch() -> None:
     levels=st.sampled_from([2, 5, 10**6]),
     nan=st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_top_tokens_are_those_of_a_stable_sort(
     seed: int, shape: tuple[int, ...], k: int, levels: int, nan: bool
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arpa_oracle import LN_10, Oracle, words_of
+from effort import examples
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
 from tritone.errors import InputError, LanguageModelError
@@ -104,7 +105,7 @@ weights = st.sampled_from([0.0, 0.5, 1.7, -0.4])
 phrases = st.lists(st.tuples(st.sampled_from(PHRASES), st.sampled_from([3.0, 0.5, -2.0, 8.0, 0.0])), max_size=8)
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=examples(300))
 @hypothesis.given(ids=tokens, weight=weights, bonus=weights, hotwords=phrases, with_lm=st.booleans())
 def test_the_sum_is_what_the_finished_text_gets(
     model: NgramModel,

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpa_oracle import Oracle, words_of
+from effort import examples
 from search.test_stateful_greedy import SEEDS, VOCAB, Memory, search
 from search.test_transducer_search import ARPA, BLANK, Sequence_, _little_room, ids, random_frames, worth
 from tritone.search.hypothesis import Hypothesis, Token
@@ -112,7 +113,7 @@ def oracle(
     return merged
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SEEDS, DURATIONS, st.integers(1, 6), SCORERS, st.sampled_from([0.0, 1.5]), st.sampled_from([1.0, 0.5, 3.0]))
 def test_hypotheses_scores_and_times_are_those_of_the_plain_search(
     seed: int, durations: tuple[int, ...], beam: int, hotwords: Any, penalty: float, temperature: float
@@ -132,7 +133,7 @@ def test_hypotheses_scores_and_times_are_those_of_the_plain_search(
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(SEEDS, DURATIONS, st.sampled_from([0.0, 2.0]))
 def test_a_beam_of_one_is_greedy_search_with_one_token_a_frame(
     seed: int, durations: tuple[int, ...], penalty: float
@@ -145,7 +146,7 @@ def test_a_beam_of_one_is_greedy_search_with_one_token_a_frame(
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(SEEDS, DURATIONS)
 def test_a_beam_that_drops_nothing_adds_up_all_alignments(seed: int, durations: tuple[int, ...]) -> None:
     network, frames = Memory(durations, seed), random_frames(seed, 3, VOCAB + len(durations))
@@ -164,7 +165,7 @@ def test_a_beam_that_drops_nothing_adds_up_all_alignments(seed: int, durations: 
     assert np.logaddexp.reduce([each.log_prob for each in found]) == pytest.approx(0.0, abs=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(SEEDS, DURATIONS, st.lists(st.integers(0, 12), min_size=1, max_size=5), st.booleans())
 def test_neighbours_and_chunks_make_no_difference(
     seed: int, durations: tuple[int, ...], lengths: list[int], takes_settled: bool
@@ -218,7 +219,7 @@ def test_hotwords_raise_a_word_of_their_own_row(durations: tuple[int, ...], beam
     assert [each.bonus for each in found] == pytest.approx([0.0, 3.0, 0.0])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SEEDS, st.sampled_from([(), (0, 1, 2)]), st.sampled_from([0.0, 0.7]), st.sampled_from([0.0, 1.5]))
 def test_the_language_model_and_phrases_are_worth_what_they_are_worth_elsewhere(
     seed: int, durations: tuple[int, ...], weight: float, word_bonus: float
@@ -289,7 +290,7 @@ def test_a_frame_of_all_rows_is_one_call_of_each_network(durations: tuple[int, .
     assert max(calls["join"]) == 6 * 4 or durations
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(SEEDS, DURATIONS, st.integers(2, 10), st.integers(1, 8), st.sampled_from([0.1, 0.5, 1.0]))
 def test_what_is_decided_early_leaves_hypotheses_with_what_the_predictor_says_after_them(
     seed: int, durations: tuple[int, ...], beam: int, history: int, contrast: float

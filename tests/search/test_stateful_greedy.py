@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from search.test_transducer_search import BLANK, random_frames
 from tritone.search.transducer.stateful import StatefulState, advance_stateful
 
@@ -64,7 +65,7 @@ def oracle(network: Memory, frames: Any, blank_penalty: float, max_symbols: int)
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(SEEDS, st.integers(1, 3), st.sampled_from([0.0, 1.5]), st.sampled_from([(), (0, 1, 3), (2, 0)]))
 def test_a_ragged_batch_gives_what_each_row_gives_alone(
     seed: int, max_symbols: int, blank_penalty: float, durations: tuple[int, ...]
@@ -81,7 +82,7 @@ def test_a_ragged_batch_gives_what_each_row_gives_alone(
     assert found == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(SEEDS, st.lists(st.integers(0, 5), min_size=1, max_size=5), st.sampled_from([(), (0, 1, 4)]))
 def test_any_cutting_of_the_frames_gives_the_same_tokens(
     seed: int, cuts: list[int], durations: tuple[int, ...]

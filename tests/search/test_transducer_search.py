@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpa_oracle import Oracle, words_of
+from effort import examples
 from tritone.search.beam import beam as beam_module
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.ngram.model import NgramModel
@@ -317,7 +318,7 @@ def test_a_wide_modified_beam_adds_phrases_to_every_hypothesis(
 
 
 @given(SEEDS, st.sampled_from([0.0, 0.7]), st.sampled_from([0.0, 1.5]))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_a_wide_modified_beam_adds_the_language_model_to_every_hypothesis(
     seed: int, weight: float, word_bonus: float
 ) -> None:
@@ -376,7 +377,7 @@ def test_an_endless_stream_needs_no_more_memory_and_hands_over_all_tokens() -> N
 
 
 @given(SEEDS, st.integers(3, 5), st.integers(2, 10), st.integers(1, 8), st.sampled_from([0.1, 0.5, 1.0]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_what_is_decided_early_leaves_all_hypotheses_in_order(
     seed: int, vocab_size: int, beam: int, history: int, contrast: float
 ) -> None:

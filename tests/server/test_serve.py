@@ -154,6 +154,7 @@ def test_a_gateway_without_its_packages_is_refused_before_anything_is_made(tmp_p
     )
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_start_leaves_no_child(serve: Serve, repository: Path) -> None:
     process = serve(repository, *ports(quiet_options()), "--log-level", "info")
     assert process.stderr is not None
@@ -209,6 +210,7 @@ def test_the_server_outlives_the_reader_of_its_log(repository: Path) -> None:
     assert any("Started GRPCInferenceService" in line for line in server.tail)
 
 
+@pytest.mark.slow
 def test_without_restart_the_end_of_triton_ends_serve_with_its_code(serve: Serve, repository: Path) -> None:
     process = serve(repository, *ports(quiet_options()), "--no-restart")
     lines_until(process, "^Serving on")

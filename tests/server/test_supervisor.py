@@ -138,6 +138,7 @@ def test_a_server_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     assert "the server has not answered for 0.1 s; it is ended" in log.getvalue()
 
 
+@pytest.mark.slow
 def test_a_model_that_pauses_gives_nobody_another_s_text_and_is_served_again(
     serve: Serve,
     repository: Path,
@@ -201,6 +202,7 @@ def test_a_model_that_somebody_unloads_is_not_taken_for_lost(repository: Path) -
         assert said == []
 
 
+@pytest.mark.slow
 def test_a_signal_under_load_loses_nothing_in_flight(
     serve: Serve,
     repository: Path,

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError, OperatorError
 from tritone.speakers.archive import read_vectors
 from tritone.speakers.archive_writer import ArchiveWriter, check_key
@@ -116,7 +117,7 @@ def test_kaldiio_kaldi_native_io_and_our_own_reader_read_what_was_written(
     assert [key for key, _ in kaldiio.load_ark("out put/xvector_001.ark")] == keys[2:]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_whatever_was_cut_off_nothing_is_lost_and_nothing_is_there_twice(data: st.DataObject):
     keys = data.draw(st.lists(st.text("ab语-0", min_size=1, max_size=6), min_size=1, max_size=12, unique=True))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError
 from tritone.speakers import archive
 from tritone.speakers.archive import read_vectors
@@ -171,7 +172,7 @@ def test_a_list_cannot_make_the_reader_take_all_memory(tmp_path: Path, monkeypat
         read_vectors(tmp_path / "x.scp")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60), st.booleans())
 def test_any_bytes_are_vectors_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, tail: bytes, head: bool

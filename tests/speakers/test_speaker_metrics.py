@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError, OperatorError
 from tritone.speakers.det import check_picture, draw_det, save_picture
 from tritone.speakers.metrics import Cost, ErrorCurve, evaluate
@@ -48,7 +49,7 @@ def brute_eer(targets: list[int], others: list[int]) -> Fraction:
     raise AssertionError("the ends of a curve lie on both sides of the diagonal")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scored, st.integers(0, 3))
 def test_the_equal_error_rate_is_that_of_all_thresholds_in_any_order_of_trials(
     scores: tuple[list[int], list[int]], seed: int
@@ -56,7 +57,7 @@ def test_the_equal_error_rate_is_that_of_all_thresholds_in_any_order_of_trials(
     assert curve_of(*scores, seed).eer().value == pytest.approx(float(brute_eer(*scores)), abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     scored, st.sampled_from([0.001, 0.01, 0.05, 0.5, 0.9]), st.sampled_from([1.0, 10.0]), st.sampled_from([1.0, 3.0])
 )
@@ -86,7 +87,7 @@ def upstream(targets: list[int], others: list[int], cost: Cost) -> tuple[float, 
     return misses[after] + share * (misses[before] - misses[after]), least
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scored)
 def test_without_a_score_of_both_kinds_the_figures_are_upstreams(scores: tuple[list[int], list[int]]) -> None:
     targets, others = [2 * each + 1 for each in scores[0]], [2 * each for each in scores[1]]

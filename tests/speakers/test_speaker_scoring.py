@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError
 from tritone.speakers import scoring
 from tritone.speakers.archive import Vectors
@@ -46,7 +47,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return dot / math.sqrt(math.fsum(p * p for p in x) * math.fsum(q * q for q in y))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(1, 40),
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1, max_size=60),
@@ -69,7 +70,7 @@ def test_scores_are_the_cosines_of_plain_loops_in_blocks_and_in_parts(
     assert np.abs(found).max() <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 30), st.sampled_from(["asnorm", "snorm"]))
 def test_normalised_scores_are_those_of_the_formula(seed: int, top_n: int, norm: str) -> None:
     vectors, cohort = made(6, 5, seed), made(20, 5, seed + 1, "c")

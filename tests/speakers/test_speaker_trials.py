@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError, OperatorError
 from tritone.speakers import trials as trials_module
 from tritone.speakers.score_file import Scores, SideColumns, read_scores, rounded, write_scores
@@ -74,7 +75,7 @@ def test_a_wrong_line_is_named(content: str, complaint: str, tmp_path: Path) -> 
     assert complaint in str(caught.value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(alphabet="ab \t\r\n\v\f", max_size=40), st.integers(1, 3))
 def test_columns_are_those_of_lines_that_are_split_one_by_one(text: str, number: int) -> None:
     rows = [row for line in text.encode().split(b"\n") if (row := line.split())]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import InputError
 from tritone.texts import TextOptions, chinese, grammar, tidy
 from tritone.texts.numerals import LANGUAGES, numerals
@@ -215,7 +216,7 @@ def test_numbers_in_a_row_are_never_read_as_others(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_every_spoken_word_is_in_one_written_word(language: str, data: st.DataObject) -> None:
     style, numbers = grammar.STYLES[language], numerals(language)
@@ -228,7 +229,7 @@ def test_every_spoken_word_is_in_one_written_word(language: str, data: st.DataOb
     assert all(each.text for each in made)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(alphabet="零〇一二两三九幺十百千万亿点年月日号分之几个第 a", max_size=30))
 def test_chinese_beside_numbers_stays(text: str) -> None:
     rest, at = "", 0
@@ -238,7 +239,7 @@ def test_chinese_beside_numbers_stays(text: str) -> None:
         rest, at = rest + text[at:first], end
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 10**12 - 1))
 def test_chinese_numbers_are_read_back(value: int) -> None:
     assert chinese.value_of(chinese.spelled_of(value)) == value

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.texts import nemo, numbers
 from tritone.texts.numbers import DIGITS, LETTERS, MONTHS, ORDINALS, SCALES, TEENS, TENS, written_numbers
 from tritone.texts.written import matched, row
@@ -74,7 +75,7 @@ KNOWN = [*DIGITS, *TEENS, *TENS, *SCALES, *ORDINALS, *MONTHS, *LETTERS, *numbers
 KNOWN += row("hundred and point minus dollars cents percent per cent am of the half quarter past to o'clock dot com at")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(KNOWN), max_size=12))
 def test_every_spoken_word_is_in_one_written_word(spoken: list[str]) -> None:
     made = written_numbers(spoken)
@@ -82,7 +83,7 @@ def test_every_spoken_word_is_in_one_written_word(spoken: list[str]) -> None:
     assert all(each.text for each in made)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 10**15 - 1))
 def test_whole_numbers_are_read_back(value: int) -> None:
     (made,) = written_numbers(["minus", *in_words(value).split()])
@@ -104,7 +105,7 @@ def in_words(value: int) -> str:
     return f"{in_words(value // scale)} {name}" + (f" {in_words(rest)}" if rest else "")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(row("a b c d e")), max_size=8), st.lists(st.sampled_from(row("a b 1 2")), max_size=8))
 def test_matched_words_cover_the_spoken_ones_in_order(spoken: list[str], written: list[str]) -> None:
     made = matched(spoken, " ".join(written))

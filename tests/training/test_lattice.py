@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
+
 torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install '.[export]'")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +51,7 @@ def enumerate_alignments(log_probs: np.ndarray, target: list[int], one_per_frame
     return float(total)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), min_size=1, max_size=4),
     one_per_frame=st.booleans(),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from ngram_scores import log10_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,7 @@ def sentences(*texts: str) -> list[list[str]]:
 WORDS = st.lists(st.sampled_from("abcde"), max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(WORDS, min_size=1, max_size=25).filter(any), st.integers(1, 4))
 def test_probabilities_after_every_context_sum_to_one(texts: list[list[str]], order: int) -> None:
     assert_sums_to_one(ngram.estimate(texts, order).to_arpa())

@@ -141,6 +141,7 @@ def test_the_checkpoint_holds_the_statistics_of_global_cmvn(trained: Path) -> No
     np.testing.assert_allclose(1.0 / state["encoder.global_cmvn.istd"].numpy(), deviation, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_where_it_was(
     pack: Path, config_file: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_stopped_run_resumes_where_it_was(
     assert [row["step"] for row in rows if "loss" in row] == [5, 6]
 
 
+@pytest.mark.slow
 def test_a_second_round_starts_from_the_weights_of_the_first(
     pack: Path, config_file: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_second_round_starts_from_the_weights_of_the_first(
     )
 
 
+@pytest.mark.slow
 def test_a_run_aligns_the_an4_training_recordings_and_the_next_one_trains_on_their_words(
     pack: Path, config_file: Path, trained: Path, tmp_path: Path
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_short_run_learns_to_tell_voices_apart(trained: list[Path]) -> None:
     assert 0.0 <= last["dev_eer"]["an4"] < 50.0
 
 
+@pytest.mark.slow
 def test_the_run_is_reproducible(trained: list[Path]) -> None:
     first, second = (torch.load(folder / "avg_model.pt", weights_only=True) for folder in trained)
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -26,10 +26,9 @@ HELD_POLL_S = 0.001
 class Answering:
     """Sends answers of requests that are under way, from one thread."""
 
-    def __init__(self, most: int) -> None:
-        """Take how many requests may be under way before further ones are held back."""
-        self._most = most
-        self._under_way = 0
+    def __init__(self, has_room: Callable[[], bool]) -> None:
+        """Take what says whether another request may begin; further ones are held back."""
+        self._has_room = has_room
         self._outcomes: list[Outcome] = []
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -37,7 +36,7 @@ class Answering:
 
     def hold(self) -> None:
         """Wait until another request may begin."""
-        while self._under_way >= self._most:
+        while not self._has_room():
             time.sleep(HELD_POLL_S)
 
     def begin(self, request: Any, rows: int, worded: Callable[[Sequence[Any]], Any]) -> "Waiting":
@@ -47,8 +46,6 @@ class Answering:
             rows: results that it waits for.
             worded: makes an answer of them, or a `TritoneError`.
         """
-        with self._lock:
-            self._under_way += 1
         return Waiting(self, request.get_response_sender(), rows, worded)
 
     def later(self, send: Callable[[], Outcome]) -> None:
@@ -69,7 +66,6 @@ class Answering:
             pb_utils.Logger.log_warn(f"an answer could not be sent: {error}")
         finally:
             with self._lock:
-                self._under_way -= 1
                 self._outcomes.append(outcome)
 
     def _send_all(self) -> None:

@@ -12,6 +12,7 @@ from tritone.kinds import Kind
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.whisper.draft import DraftModel
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.preparing import Preparing
 from tritone.runtime.memory import machine_bytes
@@ -41,10 +42,18 @@ class Instance:
             return read_decoding(self.settings.decoding)
         return self.settings.embed_options() if kind.options is EmbedOptions else None
 
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What a pipeline is opened with beside its own bundle, by the names of its arguments."""
+        if not self.settings.draft:
+            return {}
+        draft = Bundle.open(self.bundle.path.parent / self.settings.draft)
+        return {"draft": DraftModel(draft, self.settings.draft_precision or None)}
+
     def stream_options(self, kind: Kind) -> dict[str, Any]:
         """The options of a kind's pipeline for streams beyond those that all have."""
         if kind.options is DecodingOptions:
-            return {"defaults": self.defaults(kind)}
+            return {"defaults": self.defaults(kind), **self.beside}
         if kind.options is not SearchOptions:
             return {}
         return {"search": self.search, "endpoints": self.settings.endpoint_rules(), **self.settings.chunking()}

@@ -48,10 +48,11 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
                 placement=instance.placement,
                 max_audio_s=instance.settings.max_audio_s,
                 defaults=instance.defaults(self._kind),
+                **instance.beside,
             )
         self._ahead = ready(self._pipeline, instance)
-        if most := getattr(self._pipeline, "most_under_way", 0):
-            self._answering = Answering(most)
+        if hasattr(self._pipeline, "submit"):
+            self._answering = Answering(lambda: self._pipeline.has_room)
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def __init__(self) -> None:

@@ -71,7 +71,8 @@ class Settings(ModelParameters):
     between, `languages` and `speakers`: those that they may name, and `abilities`, see `Kind.abilities`, all for
     clients; empty reports nothing. `windows`: of a segmentation network, samples of a window, between frames, and that
     a frame sees, with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a
-    comma between; empty: that.
+    comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead, relative to the version
+    folder, and `draft_precision`, in which it runs; empty: none, and its first.
     """
 
     kind: str = ""
@@ -89,6 +90,8 @@ class Settings(ModelParameters):
     threads: int = 0
     runtime: str = ""
     precision: str = ""
+    draft: str = ""
+    draft_precision: str = ""
     compile: str = ""
     max_audio_s: float = 120.0
     max_streams: int = 256

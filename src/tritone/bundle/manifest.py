@@ -46,7 +46,16 @@ Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
 Role = Literal[
-    "encoder", "streaming_encoder", "decoder", "hotword_decoder", "predictor", "joiner", "features", "acoustic", "model"
+    "encoder",
+    "streaming_encoder",
+    "decoder",
+    "hotword_encoder",
+    "hotword_decoder",
+    "predictor",
+    "joiner",
+    "features",
+    "acoustic",
+    "model",
 ]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
 READERS: Mapping[str, Runtime] = {"openvino": "onnxruntime"}
@@ -175,13 +184,16 @@ class Vocabulary(_Part):
 
 
 class Hotwords(_Part):
-    """Phrases that the network itself is told (SeACo): `no_bias` is the id that it writes where there is none of them.
+    """Phrases that the network itself is told.
 
-    `words`: a file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`.
+    `no_bias`: the id that it writes where there is none of them (SeACo); None if all of its tokens stand. `words`: a
+    file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`. `max_phrases`:
+    that it can be told at once; None for as many as requests may have.
     """
 
-    no_bias: NonNegative
+    no_bias: NonNegative | None
     words: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    max_phrases: Positive | None = None
 
 
 class State(_Part):
@@ -490,7 +502,7 @@ class Whisper(Attending):
         return (*found, *self.suppress, *self.suppress_first)
 
 
-Slot = Literal["language", "target_language", "punctuation", "word_times"]
+Slot = Literal["language", "target_language", "task", "punctuation", "word_times"]
 Switch = tuple[NonNegative, NonNegative]
 
 
@@ -501,9 +513,10 @@ class EncoderDecoder(Attending):
     `families.layers.text_decoder`; `silent`: ids that are no text.
 
     `prompt`: the tokens before a text, and what stands in their places: a token of `languages`, for the audio's and for
-    the text's; or the first of two tokens for no, the second for yes. `language`: the one that is taken where nobody
-    names one, empty if the model has no choice. `times`: the first and the last id of the tokens that are times, before
-    and after each word, `time_precision` seconds apart. `tokens_per_second`: the most of a text; None: no limit.
+    the text's; or the first of two tokens for no, the second for yes, of `task` to whether these differ. `language`:
+    the one that is taken where nobody names one, empty if the model has no choice. `times`: the first and the last id
+    of the tokens that are times, before and after each word, `time_precision` seconds apart. `tokens_per_second`: the
+    most of a text; None: no limit.
     """
 
     max_samples: Positive
@@ -513,6 +526,7 @@ class EncoderDecoder(Attending):
     silent: tuple[NonNegative, ...] = ()
     languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
     language: str = ""
+    task: Switch | None = None
     punctuation: Switch | None = None
     word_times: Switch | None = None
     times: Switch | None = None
@@ -528,7 +542,7 @@ class EncoderDecoder(Attending):
     @model_validator(mode="after")
     def _has_what_its_prompt_needs(self) -> "EncoderDecoder":
         needed = {"language": self.languages, "target_language": self.languages}
-        needed |= {name: getattr(self, name) for name in ("punctuation", "word_times")}
+        needed |= {name: getattr(self, name) for name in ("task", "punctuation", "word_times")}
         if lacking := [each for each in self.prompt if isinstance(each, str) and not needed[each]]:
             raise ValueError(f"the prompt has a place for {lacking[0]}, of which there are no tokens")
         if (self.language in self.languages) != bool(self.languages):
@@ -560,7 +574,8 @@ class EncoderDecoder(Attending):
     @property
     def special_ids(self) -> tuple[int, ...]:
         """All ids that the vocabulary must have."""
-        switches = (self.punctuation or ()) + (self.word_times or ()) + (self.times or ())
+        given = (self.task, self.punctuation, self.word_times, self.times)
+        switches = (id for each in given for id in each or ())
         prompt = (each for each in self.prompt if isinstance(each, int))
         return (self.eot, *prompt, *self.languages.values(), *switches, *self.silent, *self.suppress)
 

@@ -157,13 +157,13 @@ def as_json(message: Mapping[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_json(message: str) -> dict[str, Any]:
-    """The object in a message of text; `InputError` if there is none."""
+def read_json(message: str | bytes, what: str = "a message of text") -> dict[str, Any]:
+    """The object in a message of text, or whatever it is; `InputError` if there is none."""
     try:
         found = json.loads(message)
         json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent on
     except (ValueError, RecursionError) as error:
-        raise InputError(f"a message of text must be a JSON object, got {message[:80]!r} ({error})") from error
+        raise InputError(f"{what} must be a JSON object, got {message[:80]!r} ({error})") from error
     if not isinstance(found, dict):
-        raise InputError(f"a message of text must be a JSON object, got {message[:80]!r}")
+        raise InputError(f"{what} must be a JSON object, got {message[:80]!r}")
     return found

@@ -6,7 +6,7 @@ async with await speech.open(Ask(), 48000, caller) as live:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -204,33 +204,59 @@ class Speech:
             found.append(await self.written(recording.whole, ask.texts))
         return found
 
-    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
+    async def parts(
+        self, audio: bytes | Path, ask: Ask, caller: Caller, *, growing: bool = False
+    ) -> AsyncGenerator[Transcript, None]:
         """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
 
         Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
         at its end.
+
+        Args:
+            growing: whether texts are all that is wanted. Then the texts so far of the next part come, too (they are
+                not `is_final`), from models of upstreams that send what they write, if nothing is changed in it.
         """
         if ask.speakers is not None or ask.each_channel:
             yield await self.transcribe(audio, ask, caller)
             return
-        async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
+        growing = growing and ask.texts.changes_nothing
+        async with aclosing(Recording(self, audio, ask, caller, growing=growing).parts()) as parts:
             async for part in parts:
-                yield await self.written(part, ask.texts)
+                yield await self.written(part, ask.texts) if part.is_final else part
+
+    def sends_events(self, info: ModelInfo) -> bool:
+        """Whether the text of a recording comes from a model while it is written."""
+        found = self._elsewhere.get((info.name, info.kind))
+        return found is not None and found[0].options.events
 
     async def once(
-        self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller, *, details: bool | None = None
+        self,
+        samples: Samples,
+        sample_rate: int,
+        model: str,
+        ask: Ask,
+        caller: Caller,
+        *,
+        details: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Transcript:
         """The transcript of samples that fit into one request, as the model writes it.
 
         Args:
             samples: (samples,) at `sample_rate` Hz.
             details: as of `Ask`, in its place.
+            on_text: called with the text so far, of a model that `sends_events`.
         """
         info = await self.model(model, "offline")
         wanted = ask.details if details is None else details
         if found := self._elsewhere.get((info.name, "offline")):
             return await found[0].transcribe(
-                samples, sample_rate, ask.search, times=wanted or ask.details, headers=caller.headers
+                samples,
+                sample_rate,
+                ask.search,
+                times=wanted or ask.details,
+                on_text=on_text,
+                headers=caller.headers,
             )
         return await self._client.transcribe(
             samples,

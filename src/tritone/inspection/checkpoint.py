@@ -202,12 +202,14 @@ def _folder(folder: Path) -> Checkpoint:
     if speechbrain := some(SPEECHBRAIN):
         return _file(speechbrain[0])
     if some("encoder*.onnx", "model*.onnx", "ctc*.onnx") and some("tokens.txt"):
+        pair = some("encoder*.onnx") and some("decoder*.onnx") and not some("joiner*.onnx", "model*.onnx")
         return Checkpoint(
             what="a ready-made model of sherpa-onnx",
             family="sherpa-onnx",
             arguments={"folder": folder},
             first="folder",
             files=some(*(f"*.{end}" for end in ENDS), "tokens.txt"),
+            extra="export" if pair else "",  # of a Paraformer for streams the weights are read
         )
     if some("model.onnx", "model.int8.onnx") and some("tokens.json"):
         return Checkpoint(

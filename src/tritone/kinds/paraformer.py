@@ -1,6 +1,7 @@
 """Paraformers: an encoder that counts the tokens of an utterance, and a decoder that writes all of them at once.
 
-A further decoder, of role `hotword_decoder`, has the last word on tokens where phrases were told that it finds.
+A further decoder, of role `hotword_decoder`, has the last word on tokens where phrases were told, of which
+`hotword_encoder` makes vectors.
 
 Both may be one graph, of role `encoder`, as ready-made models have it, or of role `streaming_encoder`.
 """
@@ -45,14 +46,11 @@ class ParaformerKind(SpeechKind):
         row, table = TensorSpec(INT64, (None,)), TensorSpec(INT64, (None, None))
         log_probs = {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
         states = dict.fromkeys(STATES, TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim)))
+        phrases = {"phrase_vectors": TensorSpec(FLOAT32, (None, manifest.encoder.output_dim))}
+        if role == "hotword_encoder":
+            return {"phrases": TensorSpec(INT64, (None, MAX_TOKENS)), "phrase_lengths": row}, phrases
         if role == "hotword_decoder":
-            of_phrases = {
-                "phrases": TensorSpec(INT64, (None, MAX_TOKENS)),
-                "phrase_lengths": row,
-                "listed": table,
-                "num_listed": row,
-            }
-            return {**states, "num_tokens": row, **of_phrases}, log_probs
+            return {**states, "num_tokens": row, **phrases, "listed": table, "num_listed": row}, log_probs
         if role != "decoder":
             return super().tensors(manifest, role)
         inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
@@ -61,8 +59,11 @@ class ParaformerKind(SpeechKind):
     def fault(self, manifest: Manifest) -> str | None:
         roles = {artifact.role for artifact in manifest.artifacts}
         has_part = manifest.hotwords is not None
-        if has_part != ("hotword_decoder" in roles) or (has_part and "decoder" not in roles):
-            return "models that are told hotwords have the part `hotwords`, and graphs of both decoders"
+        parts = {"hotword_encoder", "hotword_decoder"}
+        if roles & parts != (parts if has_part else set()) or (has_part and "decoder" not in roles):
+            return "models that are told hotwords have the part `hotwords`, and graphs of decoder, " + ", ".join(
+                sorted(parts)
+            )
         if manifest.hotwords is not None and manifest.tokens.sos_id is None:
             return "models that are told hotwords have `vocabulary.sos_id`"
         return super().fault(manifest)

@@ -236,14 +236,7 @@ class DiarizationPipeline:
         for start in range(0, len(jobs), TOGETHER):
             part = jobs[start : start + TOGETHER]
             with self._lock:
-                slots = [self._streams.open(options) for _, options in part]
-                try:
-                    steps = [Step(slot, waveform, final=True) for slot, (waveform, _) in zip(slots, part, strict=True)]
-                    found += self._streams.advance(steps)
-                except BaseException:
-                    for slot in slots:
-                        self._streams.close(slot)
-                    raise
+                found += self._streams.run_whole(*zip(*part, strict=True))
         return found
 
 

@@ -1,6 +1,7 @@
 """What the calls of a bundle's graph for whole inputs take of memory, measured in a process of its own.
 
-bundle, artifact  ->  Memory (bytes of the process, and of calls with 10, 20, ... seconds of audio)
+bundle, artifact  ->  Memory (bytes of the process, and of calls with 10, 20, ... seconds of audio; of a voice, up to
+                      the longest that it speaks at once)
 
     python -m tritone.pipelines.memory BUNDLE          # measures all graphs and keeps it in the manifest
     python -m tritone.pipelines.memory BUNDLE INDEX    # one graph; prints a line of JSON for each size
@@ -20,15 +21,17 @@ from pathlib import Path
 import numpy as np
 
 from tritone.bundle.bundle import MANIFEST, Bundle
-from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory
+from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory, Role
 from tritone.child import python_command
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import kind_of
+from tritone.pipelines.synthesis.pipeline import MAX_PHONEMES
 from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
 
 LENGTHS_S = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0)
+SPELLED = (MAX_PHONEMES / 4, MAX_PHONEMES / 2, float(MAX_PHONEMES))  # phonemes of a call of a voice
 NEEDED = 3  # sizes at least: fewer show little about longer audio
 TIMEOUT_S = 60.0
 PART = 0.5  # of the machine's memory that a measurement may take
@@ -77,14 +80,18 @@ def record(bundle: Bundle, *, anew: bool = False) -> Bundle:
 
 
 def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memory | None:
-    """What calls of an artifact take; None for another role than `encoder`, and where it cannot be measured here.
+    """What calls of an artifact take; None for another role than that of whole inputs, and where it cannot be measured.
 
     Args:
         index: of the artifact in the manifest.
         timeout_s: what has not been measured by then is estimated.
     """
     artifact = bundle.manifest.artifacts[index]
-    if artifact.role != "encoder" or artifact.runtime == "tensorrt" or not Path("/proc/self/clear_refs").exists():
+    if (
+        artifact.role != measured_role(bundle.manifest)
+        or artifact.runtime == "tensorrt"
+        or not Path("/proc/self/clear_refs").exists()
+    ):
         return None
     if kind_of(bundle).writes_text:  # of windows, one at a time
         return None
@@ -113,6 +120,11 @@ def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memo
     )
 
 
+def measured_role(manifest: Manifest) -> Role:
+    """The role of the graph for whole inputs."""
+    return "model" if manifest.synthesis is not None else "encoder"
+
+
 def main(path: str, index: str) -> None:
     """Measure one size after another and print each."""
     bundle = Bundle.open(path)
@@ -126,13 +138,13 @@ def main(path: str, index: str) -> None:
         searching.warm_up()  # what is compiled stays, and is no matter of a call
     process, limit = resident_bytes(), machine_bytes() or 0
     last: tuple[float, float] | None = None
-    for seconds in LENGTHS_S:
-        if last is not None and process + last[1] * (seconds / last[0]) ** 2 > PART * limit:
+    for size in SPELLED if bundle.manifest.synthesis else LENGTHS_S:
+        if last is not None and process + last[1] * (size / last[0]) ** 2 > PART * limit:
             break
         read, write = os.pipe()
         if not (child := os.fork()):
             os.close(read)
-            os.write(write, json.dumps(_take(pipeline, bundle.manifest, seconds)).encode())
+            os.write(write, json.dumps(_take(pipeline, bundle.manifest, size)).encode())
             os._exit(0)
         os.close(write)
         with os.fdopen(read, encoding="utf-8") as answer:
@@ -141,20 +153,26 @@ def main(path: str, index: str) -> None:
         if not row:  # the system has ended it
             break
         found = json.loads(row)
-        last = seconds, found["network"]
-        sys.stdout.write(json.dumps({"process": process, "seconds": seconds, **found}) + "\n")
+        last = size, found["network"]
+        sys.stdout.write(json.dumps({"process": process, **found}) + "\n")
         sys.stdout.flush()
 
 
-def _take(pipeline: object, manifest: Manifest, seconds: float) -> dict[str, float]:
+def _take(pipeline: object, manifest: Manifest, size: float) -> dict[str, float]:
+    """What a call takes of so many seconds of audio, or, of a voice, of so many phonemes; and its seconds."""
+    if manifest.synthesis is not None:
+        before = resident_bytes()
+        reset_peak()
+        seconds = pipeline.babble(int(size))  # type: ignore[attr-defined]
+        return {"seconds": seconds, "network": max(0, peak_bytes() - before), "search": 0.0}
     runner, searching = pipeline.runner, getattr(pipeline, "searching", None)  # type: ignore[attr-defined]
-    noise = LOUDNESS * np.random.default_rng(0).standard_normal(int(seconds * manifest.sample_rate))
+    noise = LOUDNESS * np.random.default_rng(0).standard_normal(int(size * manifest.sample_rate))
     before = resident_bytes()
     reset_peak()
     inputs = runner.filled([noise.astype(np.float32)], len(noise)).inputs
     if searching is None:
         runner.compute(inputs, tuple(runner.graph.outputs))
-        return {"network": max(0, peak_bytes() - before), "search": 0.0}
+        return {"seconds": size, "network": max(0, peak_bytes() - before), "search": 0.0}
     options = [searching.options]
     # All outputs: any search can be asked for, and some take more of them than this one.
     outputs: dict[str, Array] = runner.compute(inputs, tuple(runner.graph.outputs))
@@ -163,7 +181,7 @@ def _take(pipeline: object, manifest: Manifest, seconds: float) -> dict[str, flo
     searching.search(outputs, options)
     # Beams keep copies of the network's outputs of each frame.
     copies = 2 * sum(output.nbytes for output in outputs.values())
-    return {"network": max(0, network), "search": max(0, peak_bytes() - between, copies)}
+    return {"seconds": size, "network": max(0, network), "search": max(0, peak_bytes() - between, copies)}
 
 
 def _alone(bundle: Bundle, artifact: Artifact) -> Bundle:

@@ -105,6 +105,7 @@ class AudioModel(Model, Generic[AnyResult]):
         self._usual = usual.changed(options) if options else usual
         self._defaults = self._usual  # as the kind's pipelines take them
         self._placement = placement
+        self._open_options: dict[str, Any] = {}  # of the pipeline for whole inputs
         self._stream_options: dict[str, Any] = {}
         self._sources = Sources(self.sample_rate, self.max_audio_s)
         self._lock = threading.Lock()
@@ -118,7 +119,11 @@ class AudioModel(Model, Generic[AnyResult]):
         with self._lock:
             if self._offline is None:
                 self._offline = self.kind.open(
-                    self.bundle, placement=self._placement, max_audio_s=self.max_audio_s, defaults=self._defaults
+                    self.bundle,
+                    placement=self._placement,
+                    max_audio_s=self.max_audio_s,
+                    defaults=self._defaults,
+                    **self._open_options,
                 )
             return self._offline
 

@@ -265,6 +265,19 @@ class StreamPipeline(OpenStreams[Stream], ABC, Generic[Stream, Options, Answer])
         self._num_samples[slot] = self._position[slot] = 0
         self._closing[slot] = self._heard_all[slot] = False
 
+    def run_whole(self, waveforms: Sequence[Samples], options: Sequence[Options | None]) -> list[Answer]:
+        """The answers to whole recordings, each of which is a stream of one step; up to `capacity` at once."""
+        slots: list[int] = []
+        try:
+            slots += [self.open(each) for each in options]
+            return self.advance(
+                [Step(slot, waveform, final=True) for slot, waveform in zip(slots, waveforms, strict=True)]
+            )
+        except BaseException:
+            for slot in slots:
+                self.close(slot)
+            raise
+
     def advance(self, steps: Sequence[Step]) -> list[Answer]:
         """Take new audio of some streams and compute all windows that are complete.
 

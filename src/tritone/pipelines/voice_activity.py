@@ -146,14 +146,7 @@ class VoiceActivityPipeline:
                     options=ActivityOptions().for_streams(),
                 )
                 self._blocks.runner.work = self.work
-            slots = [self._blocks.open() for _ in waveforms]
-            try:
-                steps = [Step(slot, waveform, final=True) for slot, waveform in zip(slots, waveforms, strict=True)]
-                found = self._blocks.advance(steps)
-            except BaseException:
-                for slot in slots:
-                    self._blocks.close(slot)
-                raise
+            found = self._blocks.run_whole(waveforms, [None] * len(waveforms))
         return [each.probabilities for each in found if each.probabilities is not None]
 
     def _activity(self, probabilities: Array, num_samples: int, options: ActivityOptions) -> SpeechActivity:

@@ -95,7 +95,8 @@ def build_repository(
     """
     local(output)
     options = options or ModelOptions()
-    if link and (away := [str(bundle) for bundle in bundles if parse(bundle) is not None]):
+    given = [*bundles, *([options.draft] if options.draft else [])]
+    if link and (away := [str(bundle) for bundle in given if parse(bundle) is not None]):
         raise ValueError(f"{away[0]} cannot be linked to: local copies of it may be removed. Build without --link.")
     opened = [Bundle.open(bundle) for bundle in bundles]
     if not opened:

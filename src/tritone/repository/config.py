@@ -23,7 +23,17 @@ from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
 from tritone.pipelines.wire import EMBEDDINGS, PCM, SPOKEN, WAV, WAV_LENS, Tensor
-from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances, read_count
+from tritone.repository.instances import (
+    AUTO,
+    STEP_BYTES,
+    STEP_COPIES,
+    STREAM_BYTES,
+    STREAMS_ON_GPU,
+    USUAL,
+    Device,
+    Instances,
+    read_count,
+)
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -101,6 +111,12 @@ class ModelOptions(ModelParameters):
     decoding: str = option(
         "", "Whisper: other than the usual options of `DecodingOptions` where a request asks for nothing else, as JSON."
     )
+    draft: str = option(
+        "",
+        "Whisper: bundle of a smaller model with the same tokens that guesses greedy texts ahead; they stay the same.",
+        metavar="BUNDLE",
+    )
+    draft_precision: str = option("", "Of the draft: fp32, fp16, bf16 or int8; its bundle's first if not given.")
     max_streams: int = option(
         AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
     )
@@ -123,7 +139,12 @@ class ModelOptions(ModelParameters):
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms", "memory_mb", "max_queued_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        for name, known in (("runtime", (*get_args(Runtime), *READERS)), ("precision", get_args(Precision))):
+        precisions = get_args(Precision)
+        for name, known in (
+            ("runtime", (*get_args(Runtime), *READERS)),
+            ("precision", precisions),
+            ("draft_precision", precisions),
+        ):
             if getattr(self, name) not in ("", *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         _ = self.usual_instances
@@ -156,10 +177,13 @@ class ModelOptions(ModelParameters):
         if self.device == "cpu" or not self.left_open or streaming is None:
             return self
         suited = {name: value for name, value in asdict(STREAMS_ON_GPU).items() if name in self.left_open}
+        chunk, left = streaming.chosen(self.chunk_size, self.left_chunks)
+        each = max(1, streaming.state_bytes(chunk * max(0, left)))
         if "max_streams" in suited:
-            chunk, left = streaming.chosen(self.chunk_size, self.left_chunks)
-            each = max(1, streaming.state_bytes(chunk * max(0, left)))
             suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
+        if "instances" in suited:
+            rows = suited.get("max_batch_size", self.max_batch_size)
+            suited["instances"] = max(1, min(suited["instances"], STEP_BYTES // (STEP_COPIES * rows * each)))
         return replace(self, **suited, left_open=())
 
     def for_texts(self, bundle: Bundle) -> "ModelOptions":
@@ -269,6 +293,7 @@ def settings_of(
         compile=options.compile,
         decoding=options.whisper_decoding if kind.options is DecodingOptions else "",
         precision=options.precision,
+        draft_precision=options.draft_precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,
         max_queued_s=options.queued_s(sample_rate),

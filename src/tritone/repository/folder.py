@@ -16,7 +16,7 @@ from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.kinds import Mode, Stage
 from tritone.repository.config import ModelOptions, to_text, warmup_files
-from tritone.repository.search_files import copy_files
+from tritone.repository.search_files import DRAFT, copy_files
 
 VERSION = "1"
 CONFIG = "config.pbtxt"
@@ -86,6 +86,8 @@ class FolderWriter:
             (version / "model.py").write_text(SHIM.format(module=model.module), encoding="utf-8")
         if model.bundle is not None:
             self._place_bundle(model.bundle, model.artifacts, version / "bundle")
+        if model.search is not None and model.search.draft:
+            self._place_bundle(Bundle.open(model.search.draft), None, version / DRAFT)
         for name, source in model.files.items():
             self._place(source, version / name)
         for name, source in model.beside.items():

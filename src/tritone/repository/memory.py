@@ -17,11 +17,13 @@ from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
 from tritone.kinds import Mode
 from tritone.pipelines.graphs.budget import MB, longest_s, needed_bytes
+from tritone.pipelines.memory import measured_role
 from tritone.repository.config import BYTES_PER_SAMPLE, COPIES, MAX_AUDIO_S, ModelOptions, device_of, mode_of
 from tritone.repository.models import models_of
 from tritone.runtime.memory import machine_bytes
 
 TRITON_BYTES = 150 * MB  # of tritonserver itself, without requests
+AUDIBLE = ("offline", "streaming", "embedding", "synthesis")
 LEAST_S = 1.0  # a model that cannot take a second of audio is of no use
 
 
@@ -37,7 +39,7 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
         window_s = windows.window_samples / bundle.manifest.sample_rate
         options = replace(options, max_audio_s=min(window_s, options.max_audio_s or window_s))
     memory = memory_of(bundle, options.runtime, options.precision)
-    if memory is None or mode == "streaming" or options.device == "gpu":
+    if memory is None or mode in ("streaming", "synthesis") or options.device == "gpu":
         return options
     megabytes = options.memory_mb or MEMORY_MB
     tail_s = bundle.manifest.encoder.tail_samples / bundle.manifest.sample_rate
@@ -66,7 +68,7 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
 def memory_of(bundle: Bundle, runtime: str = "", precision: str = "") -> Memory | None:
     """What calls of the graph for whole inputs take that would be run, where it was measured."""
     with suppress(TritoneError):
-        found = bundle.artifacts("encoder", runtime or None, precision or None)  # type: ignore[arg-type]
+        found = bundle.artifacts(measured_role(bundle.manifest), runtime or None, precision or None)  # type: ignore[arg-type]
         return found[0].memory
     return None
 
@@ -80,11 +82,12 @@ def memory_needs(path: str | Path) -> dict[str, int]:
     for name, config, settings, bundle in models_of(path):
         memory = memory_of(bundle, settings.runtime, settings.precision)
         mode = mode_of(config)
-        if memory is None or device_of(config) == "gpu" or mode not in ("offline", "streaming", "embedding"):
+        if memory is None or device_of(config) == "gpu" or mode not in AUDIBLE:
             continue
         processes = sum(group.count for group in config.instance_group)
         each = _process_bytes(mode, config, settings, bundle, memory, settings.threads_of(processes))
-        queued_s = settings.max_queued_s if mode != "streaming" else 0.0
+        each += _draft_bytes(settings, bundle)
+        queued_s = settings.max_queued_s if mode in ("offline", "embedding") else 0.0
         found[name] = int(processes * each + queued_s * settings.sample_rate * BYTES_PER_SAMPLE * COPIES)
     return found
 
@@ -94,7 +97,7 @@ def facts(path: str | Path, names: Container[str]) -> Iterator[str]:
     needs = memory_needs(path)
     for name, config, settings, bundle in models_of(path):
         memory = memory_of(bundle, settings.runtime, settings.precision)
-        if name in needs and name in names and memory is not None and mode_of(config) != "streaming":
+        if name in needs and name in names and memory is not None and mode_of(config) in ("offline", "embedding"):
             megabytes = settings.memory_mb or MEMORY_MB
             yield (
                 f"{name}: up to {settings.max_audio_s:g} s of audio a request; {megabytes} MB of memory a process are "
@@ -108,9 +111,19 @@ def _process_bytes(mode: str, config: Any, settings: Settings, bundle: Bundle, m
         chunk, left = streaming.chosen(settings.chunk_size, settings.left_chunks)
         each = streaming.state_bytes(chunk * max(0, left))
         return memory.process + each * (settings.max_streams + config.max_batch_size)
+    if mode == "synthesis":  # a sentence at a time, the longest of which was measured
+        return needed_bytes(memory, memory.network[-1].seconds)
     # More than all threads can do at once a small model never takes, whatever its budget.
     reach = needed_bytes(memory, settings.max_audio_s, min(threads, usable_cpus()))
     return min(settings.memory_of(threads, machine_bytes()) * MB, reach)
+
+
+def _draft_bytes(settings: Settings, bundle: Bundle) -> float:
+    """What a process takes of the draft that is beside its bundle, where that was measured."""
+    if not settings.draft:
+        return 0
+    memory = memory_of(Bundle.open(bundle.path.parent / settings.draft), precision=settings.draft_precision)
+    return 0 if memory is None else memory.process
 
 
 def check_sum(needs: Mapping[str, int]) -> None:

@@ -15,12 +15,16 @@ from tritone.errors import BundleError, InputError, OperatorError
 from tritone.kinds import Mode, kind_of
 from tritone.kinds.speech import SpeechKind
 from tritone.options.fields import described
+from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.whisper.draft import check_exact, check_pair
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, check_options, read_decoding
 from tritone.repository.config import PARTS, ModelOptions
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
 FOLDER = "search"  # in the version folder
+DRAFT = "draft"  # in the version folder, a bundle
 FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what the file is
 
 
@@ -89,6 +93,7 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
             check_options(read_decoding(options.whisper_decoding), special, len(bundle.vocabulary))
         except InputError as error:
             raise BundleError(f"{bundle.path}: {error}") from error
+    _check_draft(options, bundle)
     if options.window_s <= 0:
         return
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
@@ -96,6 +101,22 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
         raise BundleError(
             f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
         )
+
+
+def _check_draft(options: ModelOptions, bundle: Bundle) -> None:
+    """Check that the draft, if there is one, can guess what a bundle writes."""
+    if not options.draft:
+        if options.draft_precision:
+            raise BundleError("--draft-precision is of a draft, and there is none; give one with --draft.")
+        return
+    draft = Bundle.open(options.draft)
+    check_pair(bundle, draft)
+    draft.verify()
+    for role in ("encoder", "decoder"):
+        asked_for(draft.artifacts(role, None, options.draft_precision or None), "", draft)  # type: ignore[arg-type]
+    if options.device == "gpu":
+        raise BundleError(f"{bundle.path}: a draft guesses on the CPU, but the device is gpu; leave one of them out.")
+    check_exact(bundle, Placement(runtime=options.runtime or None, precision=options.precision or None))
 
 
 def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
@@ -123,7 +144,8 @@ def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
 
 def places(options: SearchParameters) -> dict[str, str]:
     """Where the files that the options name are in a model's version folder: option name -> path relative to it."""
-    return {name: os.path.join(FOLDER, Path(path).name) for name in FILES if (path := getattr(options, name))}
+    found = {name: os.path.join(FOLDER, Path(path).name) for name in FILES if (path := getattr(options, name))}
+    return found | ({"draft": DRAFT} if getattr(options, "draft", "") else {})
 
 
 def copy_files(options: SearchParameters, version: Path, *, link: bool) -> None:
@@ -134,6 +156,8 @@ def copy_files(options: SearchParameters, version: Path, *, link: bool) -> None:
         link: point at the files instead of copying them.
     """
     for name, relative in places(options).items():
+        if name not in FILES:
+            continue
         source, target = Path(getattr(options, name)), version / relative
         target.parent.mkdir(exist_ok=True)
         if link:

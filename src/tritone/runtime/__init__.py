@@ -96,6 +96,7 @@ def open_graph(
     runtime: str | None = None,
     engine: EngineStamp | None = None,
     function: FunctionStamp | None = None,
+    packed: bool = True,
 ) -> Graph:
     """Open an exported graph, with the runtime that its file name calls for or with one that was asked for.
 
@@ -105,6 +106,7 @@ def open_graph(
         runtime: one of `RUNTIMES` that is `named`; of any other name, and None, the file's own.
         engine: what an engine was built with, as its manifest says; of no other graph.
         function: which function of a file of Python, as its manifest says; of no other graph.
+        packed: as of `OnnxGraph`; of other graphs it says nothing.
 
     Raises:
         MissingDependencyError: the runtime is not installed.
@@ -117,7 +119,10 @@ def open_graph(
     chosen = fitting.get(runtime or "", own)
     if lack := _lack(chosen):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
-    given = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
+    stamps = (("engine", engine), ("function", function))
+    given: dict[str, Any] = {name: value for name, value in stamps if value is not None}
+    if not packed and chosen is RUNTIMES["onnxruntime"]:
+        given["packed"] = False
     graph: Graph = getattr(_module(chosen), chosen.graph)(path, device, threads, split_calls=split_calls, **given)
     return graph
 

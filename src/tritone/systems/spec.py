@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOADING = {"device": "str", "threads": "int", "runtime": "str", "precision": "str", "compile": "str"}
 LOADING |= {"max_audio_s": "float", "lm": "str", "lm_unit": "str", "chunk_size": "int", "left_chunks": "int"}
-LOADING |= {"vad": "str", "trust": "bool"}
+LOADING |= {"vad": "str", "draft": "str", "draft_precision": "str", "trust": "bool"}
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float", "vad": "str"} | REQUEST
@@ -195,11 +195,12 @@ def load_options(*, embeds: bool = False) -> dict[str, str]:
     Args:
         embeds: those of models that embed, in place of those that transcribe.
     """
-    from tritone import Embedder, Recognizer  # a server's client need not wait for them
+    from tritone import Embedder, Recognizer, Transcriber  # a server's client need not wait for them
 
-    model: type[Model] = Embedder if embeds else Recognizer
+    models: tuple[type[Model], ...] = (Embedder,) if embeds else (Recognizer, Transcriber)
     requests = described(EmbedFields) if embeds else {**described(DecodingOptions), **PARAMETERS}
-    own = {name: LOADING[name] for name in LOADING if name in (*model.placed, *model.settings, "trust")}
+    known = {"trust", *(name for model in models for name in (*model.placed, *model.settings))}
+    own = {name: kind for name, kind in LOADING.items() if name in known}
     return own | {name: _type(each.type) for name, each in requests.items()}
 
 

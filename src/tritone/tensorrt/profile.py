@@ -24,6 +24,7 @@ MAX_HYPOTHESES = 16
 MAX_LOGITS = 2**26  # of a decoder or a joiner, 256 MB in float32
 MAX_CONTEXTS = 4096  # rows of a predictor or joiner; graphs split calls of more
 MAX_HISTORY_S = 60.0  # of flexible streams that see all of the past
+PHRASES = (1, 50, 1001)  # hotwords of a request, and what stands for none of them
 FEATURE_ALIGNMENT = 64  # frames; some families pad their features to a multiple
 
 Shape = tuple[int, ...]
@@ -161,6 +162,8 @@ class _Sizes:
             return self._of_whisper(name, place, self._manifest.whisper.text_context)
         if role in ("predictor", "joiner") and place == 0:
             return self._contexts()
+        if (found := self._of_paraformer(name, place)) is not None:
+            return found
         if place == 0:
             return self._decoder_rows() if role == "decoder" else self._rows()
         if name == "waveform" and place == 1:
@@ -184,6 +187,21 @@ class _Sizes:
         if place == 0:
             return self._rows()
         return (0, context // 4, context) if name.startswith("self_") else (1, 1, context)
+
+    def _of_paraformer(self, name: str, place: int) -> tuple[int, int, int] | None:
+        """Sizes of a Paraformer's decoder, which writes all tokens at once, and of its part for hotwords."""
+        if self._role == "hotword_encoder":
+            return PHRASES
+        if name == "phrase_vectors":
+            return 1, PHRASES[1], PHRASES[2] * self._rows()[2]  # each row may have its own
+        if (name, place) == ("listed", 1):
+            return PHRASES
+        if (name, place) == ("places", 0) or (name.startswith("token_") and name != "token_sums" and place == 1):
+            return 1, *self._tokens()
+        if (name, place) == ("token_sums", 1):
+            return 1, *self._frames()[1:]
+        writes = self._manifest.kind == "paraformer" and self._role in ("decoder", "hotword_decoder")
+        return self._rows() if writes and place == 0 else None
 
     def _states(self) -> dict[str, tuple[int | str, ...]]:
         streaming = self._manifest.streaming

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import tritone
+from effort import runtimes
 from families.canary_models import (
     CONTEXT,
     END,
     IDS,
     PIECES,
+    first_prompt,
     generated,
     heard,
     prompt,
@@ -62,7 +64,7 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     found = recognise(folder)
     assert (found.family, found.arguments) == ("nemo", {"archive": folder})
     output = tmp_path_factory.mktemp("b") / "canary"
-    return export_nemo(**found.arguments, output=output, runtimes=("onnxruntime", "torch")).bundle
+    return export_nemo(**found.arguments, output=output, runtimes=runtimes()).bundle
 
 
 def special_of(bundle: Bundle) -> EncoderDecoder:
@@ -103,7 +105,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
     assert np.abs(torch.from_numpy(logits[0]).log_softmax(-1).numpy() - expected).max() < 5e-3
 
 
-@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("on_device", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
     bundle: Bundle, upstream: Any, on_device: bool
 ) -> None:
@@ -125,6 +127,7 @@ def test_texts_of_each_prompt_in_company_are_what_upstream_generates(
         assert [each.tokens for each in alone.segments] == [each.tokens for each in found[index].segments]
 
 
+@pytest.mark.slow
 def test_an_archive_of_nemos_with_the_same_weights_writes_the_same(upstream: Any, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "canary.nemo", upstream)
     assert recognise(archive).arguments == {"archive": archive}
@@ -194,8 +197,25 @@ def test_texts_of_a_server_are_those_in_process_and_of_upstream(flash: Bundle, p
 
 
 def test_an_archive_with_another_prompt_is_refused(upstream: Any, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="prompt_format is 'canary'; only canary2"):
-        export_nemo(archive=write_archive(tmp_path / "m.nemo", upstream, prompt_format="canary"), output=tmp_path / "b")
+    with pytest.raises(ExportError, match="prompt_format is 'gemma'; those that can be exported are canary2, canary"):
+        export_nemo(archive=write_archive(tmp_path / "m.nemo", upstream, prompt_format="gemma"), output=tmp_path / "b")
+
+
+def test_the_first_prompt_says_whether_a_text_is_a_translation(projected: Any, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "first.nemo", projected, prompt_format="canary")
+    bundle = export_nemo(archive=archive, output=tmp_path / "b").bundle
+    special = special_of(bundle)
+    assert (sorted(special.languages), special.word_times) == (["de", "en"], None)
+    asked = [("en", "en", True), ("en", "de", True), ("de", "de", False), ("de", "en", True)]
+    pairs = [(waveform, each) for waveform in WAVEFORMS for each in asked]
+    options = [DecodingOptions(language=own, target_language=other, punctuation=on) for _, (own, other, on) in pairs]
+    found = AttendedPipeline(bundle).transcribe([waveform for waveform, _ in pairs], options)
+    expected = [
+        generated(projected, waveform, first_prompt(own, other, punctuation=on), max_length=CONTEXT)
+        for waveform, (own, other, on) in pairs
+    ]
+    assert [[token for segment in each.segments for token in segment.tokens] for each in found] == expected
+    assert len({tuple(each) for each in expected}) > 4
 
 
 def test_words_stand_between_their_times(bundle: Bundle) -> None:
@@ -225,5 +245,9 @@ def test_what_the_model_does_not_have_is_an_error(bundle: Bundle, options: dict[
 def test_a_tokenizer_without_the_prompts_tokens_is_refused_and_one_without_times_has_no_words() -> None:
     with pytest.raises(ExportError, match=r"has no <\|startofcontext\|>"):
         prompt_of([each for each in PIECES if each != "<|startofcontext|>"], "t", has_times=True)
+    found = prompt_of(PIECES, "t", has_times=False, languages=("multilingual",))
+    assert (sorted(found["languages"]), found["language"]) == (["aa", "de", "en"], "en")
+    found = prompt_of(PIECES, "t", has_times=False, languages=("en",), usual="de")
+    assert (sorted(found["languages"]), found["language"]) == (["de", "en"], "de")
     found = prompt_of(PIECES, "t", has_times=False)
     assert (found["word_times"], found["prompt"][7]) == (None, IDS["<|notimestamp|>"])

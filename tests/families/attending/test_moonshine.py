@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tritone
+from effort import runtimes
 from families.conftest import babble
 from families.moonshine_models import CONTEXT, END, START, generated, random_model, save, write
 from tritone.bundle import Bundle
@@ -43,7 +44,7 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export_hf(
         **found.arguments,
         output=tmp_path_factory.mktemp("b") / "moonshine",
-        runtimes=("onnxruntime", "torch"),
+        runtimes=runtimes(),
         precisions=("fp32", "int8"),
         max_drift=1.0,  # what a random net says hangs on little
     ).bundle
@@ -90,7 +91,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
     assert np.abs(log_probs - expected).max() < 1e-3
 
 
-@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("on_device", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_texts_in_company_and_alone_are_what_upstream_generates(bundle: Bundle, upstream: Any, on_device: bool) -> None:
     pipeline = AttendedPipeline(bundle, placement=ON_TORCH if on_device else Placement(), on_device=on_device)
     expected = [generated(upstream, each, max_length=CONTEXT) for each in WAVEFORMS]

@@ -35,7 +35,7 @@ def unpacked(path: Path, form: str) -> tuple[Path, list[str]]:
     return path, texts
 
 
-@pytest.mark.parametrize("form", ["", ".int8"])
+@pytest.mark.parametrize("form", [".int8", pytest.param("", marks=pytest.mark.slow)])
 def test_texts_are_those_of_sherpa_onnx_alone_and_in_company(form: str, tmp_path: Path) -> None:
     path, texts = unpacked(tmp_path / "m", form)
     report = export_sherpa_onnx(folder=path, output=tmp_path / "b")

@@ -16,7 +16,8 @@ from tritone.families.funasr.config import parse_config
 from tritone.families.funasr.export import export_funasr
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.offline import OfflinePipeline
-from tritone.pipelines.searching.phrases import MAX_PHRASES, Phrases
+from tritone.pipelines.searching import paraformer as searching
+from tritone.pipelines.searching.phrases import Phrases
 from tritone.repository import ModelOptions, build_repository
 from tritone.search.options import SearchOptions
 from tritone.server import TritonServer
@@ -28,21 +29,26 @@ SILENT = (0, 1, 2)
 INDICES = [index for index in range(len(SIGNALS)) if f"hotwords_0_{index}" in GOLDEN]
 
 
+LISTS = [*upstream.PHRASES, upstream.MANY]
+
+
 def asking(number: int | None) -> SearchOptions:
     """The options of a request with a list of upstream's phrases, or with none."""
-    phrases = [] if number is None else upstream.PHRASES[number]
+    phrases = [] if number is None else LISTS[number]
     return SearchOptions(mode="contextual", hotwords=tuple((phrase, 1.0) for phrase in phrases))
 
 
 def assert_upstreams(found: Transcript, number: int, index: int) -> list[str]:
-    expected = GOLDEN[f"hotwords_{number}_{index}"]
-    ids = expected.argmax(axis=1)
+    ids, log_probs = GOLDEN[f"hotwords_{number}_{index}"]
+    return assert_best(found, ids.astype(int), log_probs)
+
+
+def assert_best(found: Transcript, ids: Any, log_probs: Any) -> list[str]:
+    """Tokens and confidences are those of ids and log-probabilities, but for marks."""
     kept = ~np.isin(ids, SILENT)
     texts = [token.text for token in found.tokens]
     assert texts == [upstream.TOKENS[id] for id in ids[kept]]
-    np.testing.assert_allclose(
-        [token.confidence for token in found.tokens], np.exp(expected.max(axis=1))[kept], atol=1e-4
-    )
+    np.testing.assert_allclose([token.confidence for token in found.tokens], np.exp(log_probs)[kept], atol=1e-4)
     return texts
 
 
@@ -75,6 +81,36 @@ def test_rows_with_other_hotwords_have_upstreams_tokens_in_one_batch(bundle: Bun
     assert sum(len(set(each)) > 2 for each in texts.values()) > 2  # hotwords matter, and which they are
 
 
+def deep_content() -> dict[str, Any]:
+    content = funasr_models.seaco_content() | {"predictor": "CifPredictorV2", "predictor_conf": upstream.PREDICTOR}
+    return content | {"seaco_decoder_conf": upstream.DEEP_HOTWORDS}
+
+
+@pytest.mark.parametrize("name", ["seaco", "contextual", "published"])
+def test_networks_that_take_long_lists_write_upstreams_tokens(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = deep_content() if name == "seaco" else funasr_models.contextual_content()
+    if name == "published":
+        content["decoder_conf"] = upstream.LIKE_PUBLISHED
+    seed = upstream.TOLD_SEEDS[name]
+    folder = funasr_models.write_seaco(tmp_path / name, content, upstream.split_words(), seed)
+    bundle = export_funasr(folder=folder, output=tmp_path / "b").bundle
+    monkeypatch.setattr(searching, "MAX_KNOWN", 60)  # so that some vectors are made again
+    monkeypatch.setattr(searching, "PHRASES_OF_A_CALL", 32)
+    pipeline = OfflinePipeline(bundle)
+    lists: dict[str, list[int | None]] = {"seaco": [3], "contextual": [None, 0, 1, 2, 3], "published": [None, 1]}
+    numbers = lists[name]
+    asked = [(index, number) for index in INDICES for number in numbers if f"{name}_0_{index}" in GOLDEN]
+    together = pipeline.recognize([SIGNALS[index] for index, _ in asked], [asking(number) for _, number in asked])
+    for (index, number), found in zip(asked, together, strict=True):
+        ids, log_probs = GOLDEN[f"{name}_{numbers.index(number)}_{index}"]
+        [alone] = pipeline.recognize([SIGNALS[index]], [asking(number)])
+        for each in (found, alone):
+            assert_best(each, ids.astype(int), log_probs)
+    assert len(asked) > 5
+
+
 def test_phrases_are_written_with_upstreams_tokens(bundle: Bundle) -> None:
     phrases = Phrases(bundle)
     for number, listed in enumerate(upstream.PHRASES):
@@ -90,7 +126,10 @@ def test_phrases_are_written_with_upstreams_tokens(bundle: Bundle) -> None:
         ({"hello zebra": 1.0}, "no tokens for 'zebra'"),
         ({"一": 0.0}, "not above 0"),
         ({"一": -2.0}, "not above 0"),
-        ({f"一丁{'丂' * count}": 1.0 for count in range(MAX_PHRASES + 1)}, f"at most {MAX_PHRASES} hotwords, got 50"),
+        (
+            {f"{first}{second}": 1.0 for first in "一丁丂七" for second in upstream.TOKENS[24:37]},
+            "at most 49 hotwords, got 5",
+        ),
         ({" ".join(["w-2"] * 25): 1.0, " ".join(["w-2"] * 26): 1.0}, "1 to 100 characters"),
     ],
 )
@@ -130,8 +169,9 @@ def test_a_manifest_without_the_part_or_its_graph_is_refused(bundle: Bundle, tmp
     manifest = bundle.manifest
     for changed in (
         manifest.model_copy(update={"hotwords": None}),
-        manifest.model_copy(
-            update={"artifacts": tuple(each for each in manifest.artifacts if each.role != "hotword_decoder")}
+        *(
+            manifest.model_copy(update={"artifacts": tuple(each for each in manifest.artifacts if each.role != role)})
+            for role in ("hotword_encoder", "hotword_decoder", "decoder")
         ),
     ):
         assert "hotwords" in str(kind_of(bundle).fault(changed))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tritone
+from effort import TORCH, runtimes
 from families import funasr_models
 from families.funasr import upstream
 from tritone.bundle import Bundle
@@ -61,11 +62,11 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export_funasr(
         folder=folder,
         output=tmp_path_factory.mktemp("bundles") / "small",
-        runtimes=("onnxruntime", "torch"),
+        runtimes=runtimes(),
     ).bundle
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+@pytest.mark.parametrize("runtime", ["onnxruntime", TORCH])
 def test_tokens_probabilities_and_peaks_are_upstreams_in_any_company(bundle: Bundle, runtime: str) -> None:
     pipeline = OfflinePipeline(bundle, placement=Placement(runtime=runtime, precision="fp32"))
     order = [6, 2, 0, 5, 1, 4, 3]

@@ -10,11 +10,13 @@ import torch
 from typer.testing import CliRunner
 
 import tritone
+from effort import TORCH, runtimes
 from families import funasr_models
 from families.funasr import upstream
 from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError, InputError
+from tritone.families.export import frame
 from tritone.families.funasr.checkpoint import read_statistics
 from tritone.families.funasr.config import SENSE_VOICE_TAGS as TAGS
 from tritone.families.funasr.config import parse_config
@@ -48,7 +50,7 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     report = export_funasr(
         folder=folder,
         output=tmp_path_factory.mktemp("bundles") / "small",
-        runtimes=("onnxruntime", "torch"),
+        runtimes=runtimes(),
         precisions=("fp32",),
     )
     assert any("option language, auto if none is given" in note for note in report.notes)
@@ -73,7 +75,7 @@ def test_features_are_upstreams_also_beside_longer_ones(offline: SenseVoiceGraph
         np.testing.assert_allclose(row[:count, ::7].numpy(), wanted, atol=2e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+@pytest.mark.parametrize("runtime", ["onnxruntime", TORCH])
 def test_log_probabilities_and_answers_are_upstreams_in_any_company(bundle: Bundle, runtime: str) -> None:
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.graphs.runner import GraphRunner
@@ -220,3 +222,16 @@ def test_files_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None
         export_funasr(folder=copy, output=tmp_path / "b")
     with pytest.raises(ExportError, match="leave them out"):
         export_funasr(folder=folder, output=tmp_path / "b", stages=True)
+
+
+def test_an_export_that_needs_more_memory_than_there_is_says_so_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = funasr_models.write_sense_voice(tmp_path / "m"), list[str]()
+    for limit in (None, 2**40, 10**8):
+        monkeypatch.setattr(frame, "machine_bytes", lambda found=limit: found)
+        export_funasr(folder=folder, output=tmp_path / "b", check=False, progress=said.append)
+    warned = [place for place, each in enumerate(said) if "the system may end it" in each]
+    assert len(warned) == 1
+    assert "about 0.4 GB of memory" in said[warned[0]]
+    assert said[warned[0] + 1].startswith("making encoder.onnx")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tritone
+from effort import runtimes
 from families import funasr_models
 from families.funasr import upstream
 from serving import quiet_options
@@ -51,7 +52,7 @@ def exported(folder: Path, number: int, **options: Any) -> Bundle:
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
     """Of each size, checked and with a program of torch the first."""
-    more: list[dict[str, Any]] = [{"runtimes": ("onnxruntime", "torch")}, {"check": False}, {"check": False}]
+    more: list[dict[str, Any]] = [{"runtimes": runtimes()}, {"check": False}, {"check": False}]
     return [exported(tmp_path_factory.mktemp("streams"), number, **options) for number, options in enumerate(more)]
 
 
@@ -118,6 +119,7 @@ def assert_alike(pipeline: StreamingPipeline, expected: Sequence[Transcript], at
         np.testing.assert_allclose(found_ones, wanted_ones, atol=atol)
 
 
+@pytest.mark.slow
 def test_a_program_of_torch_writes_the_same(bundles: list[Bundle]) -> None:
     expected = decoded(StreamingPipeline(bundles[0]), SIGNALS, [9600] * len(SIGNALS))
     assert_alike(StreamingPipeline(bundles[0], placement=Placement(runtime="torch")), expected, 1e-4)

@@ -221,6 +221,17 @@ PHRASES = (
 )
 
 
+MANY = [*PHRASES[2], *PHRASES[1], *(f"{one}{other}" for one in TOKENS[24:31] for other in TOKENS[37:39])]  # 70
+DEEP_HOTWORDS = DECODER | {"num_blocks": 6, "att_layer_num": 6, "use_output_layer": False, "wo_input_layer": True}
+CONTEXTUAL: dict[str, Any] = {"inner_dim": 32}
+LIKE_PUBLISHED = DECODER | {"num_blocks": 2}  # all layers attend, as those of published ContextualParaformers
+TOLD_SEEDS = {
+    "seaco": 1,
+    "contextual": 10,
+    "published": 10,
+}  # with which there are many tokens, and phrases change them
+
+
 def split_words() -> str:
     """The text of seg_dict."""
     return "".join(f"{word}\t{pieces}\n" for word, pieces in SPLIT_WORDS.items())
@@ -229,19 +240,21 @@ def split_words() -> str:
 SCALES = {
     **{"decoder.embed.0.weight": 6.0, "hotword_output_layer.bias": 0.3, "seaco_decoder.after_norm.bias": 0.3},
     **{f"bias_encoder.weight_{side}_l{layer}": 2.0 for side in ("ih", "hh") for layer in (0, 1)},
-    **{f"seaco_decoder.decoders.{layer}.src_attn.linear_out.weight": 4.0 for layer in (0, 1)},
+    **{f"seaco_decoder.decoders.{layer}.src_attn.linear_out.weight": 4.0 for layer in range(6)},
+    **{"bias_embed.weight": 6.0, "decoder.bias_decoder.src_attn.linear_out.weight": 4.0},
 }
 
 
 def told_apart(state: Mapping[str, Any]) -> dict[str, Any]:
     """Weights with which phrases matter, and some tokens are theirs and some are not."""
     changed = {name: value * SCALES.get(name, 1.0) for name, value in state.items()}
-    changed["hotword_output_layer.bias"][NO_BIAS] += 6.0
+    if "hotword_output_layer.bias" in changed:
+        changed["hotword_output_layer.bias"][NO_BIAS] += 6.0
     return changed
 
 
 def hotwords() -> dict[str, Array]:
-    """Of each list of phrases, the ids of its tokens; and with it log-probabilities of the tokens of each signal."""
+    """Of each list of phrases, the ids of its tokens; and with it the best tokens of each signal, as of `told`."""
     import torch
 
     for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
@@ -280,7 +293,60 @@ def hotwords() -> dict[str, Array]:
                 tokens = count.round().long()
                 if int(tokens):
                     log_probs = model._seaco_decode_with_ASF(encoded, lengths, vectors, tokens, hw_list=listed)
-                    found[f"hotwords_{number}_{index}"] = log_probs[0].numpy()
+                    best = log_probs[0].max(dim=1)
+                    found[f"hotwords_{number}_{index}"] = np.stack([best.indices.numpy(), best.values.numpy()])
+    return found
+
+
+def told() -> dict[str, Array]:
+    """The best token of each place, and its log-probability, of each signal and list of phrases.
+
+    Of a SeACo-Paraformer that chooses among `MANY`, and of a ContextualParaformer with none, few and many.
+    """
+    import torch
+
+    for module in ("sanm.encoder", "paraformer.decoder", "paraformer.cif_predictor", "contextual_paraformer.decoder"):
+        import_module(f"funasr.models.{module}")
+    tokenizer = import_module("funasr.tokenizer.char_tokenizer").CharTokenizer(token_list=TOKENS, unk_symbol="<unk>")
+    plain = {"encoder": "SANMEncoder", "encoder_conf": PLAIN_ENCODER, "decoder_conf": DECODER, "ctc_weight": 0.0}
+    plain |= {"predictor": "CifPredictorV2", "predictor_conf": PREDICTOR, "input_size": 560, "vocab_size": VOCAB}
+    seaco = import_module("funasr.models.seaco_paraformer.model").SeacoParaformer(
+        decoder="ParaformerSANMDecoder", seaco_decoder="ParaformerSANMDecoder",
+        seaco_decoder_conf=DEEP_HOTWORDS, **plain, **HOTWORDS,
+    )  # fmt: skip
+    contextual, published = (
+        import_module("funasr.models.contextual_paraformer.model").ContextualParaformer(
+            decoder="ContextualParaformerDecoder", **plain | {"decoder_conf": decoder}, **CONTEXTUAL
+        )
+        for decoder in (DECODER, LIKE_PUBLISHED)
+    )
+    found: dict[str, Array] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        (Path(folder) / "seg_dict").write_text(split_words(), encoding="utf-8")
+        front_end = SimpleNamespace(cmvn_file=str(Path(folder) / "am.mvn"))
+        file = Path(folder) / "phrases.txt"
+        lists_of = {"seaco": [MANY], "contextual": [None, *PHRASES, MANY], "published": [None, PHRASES[1]]}
+        for name, model in (("seaco", seaco), ("contextual", contextual), ("published", published)):
+            filled(model, TOLD_SEEDS[name])
+            model.load_state_dict(told_apart(model.state_dict()))
+            for number, phrases in enumerate(lists_of[name]):
+                listed = None
+                if phrases is not None:
+                    file.write_text("\n".join(phrases), encoding="utf-8")
+                    listed = model.generate_hotwords_list(str(file), tokenizer=tokenizer, frontend=front_end)
+                for index, rows in enumerate(features()):
+                    encoded, lengths = model.encode(rows, torch.tensor([rows.shape[1]]))
+                    vectors, count = model.calc_predictor(encoded, lengths)[:2]
+                    tokens = count.round().long()
+                    if not int(tokens):
+                        continue
+                    given = (encoded, lengths, vectors, tokens)
+                    if name == "seaco":
+                        log_probs = model._seaco_decode_with_ASF(*given, hw_list=listed)
+                    else:
+                        log_probs = model.cal_decoder_with_predictor(*given, hw_list=listed)[0]
+                    best = log_probs[0].max(dim=1)
+                    found[f"{name}_{number}_{index}"] = np.stack([best.indices.numpy(), best.values.numpy()])
     return found
 
 
@@ -379,6 +445,48 @@ def _stream(model: Any, signal: Any, front_end: Any, asked: dict[str, Any]) -> t
     return counts, log_probs
 
 
+GRAPHS = PATH.with_name("streams.tar.xz")
+SMALL_FRONT_END = FRONT_END | {"n_mels": 4}
+SMALL_ENCODER = STREAM_ENCODER | {"output_size": 8, "attention_heads": 2, "linear_units": 6, "num_blocks": 2}
+SMALL_DECODER = STREAM_DECODER | {"attention_heads": 4, "linear_units": 8}
+SMALL_PREDICTOR = PREDICTOR | {"idim": 8}
+SMALL_VOCAB = 20
+
+
+def write_graphs() -> None:
+    """Write `GRAPHS`: encoder.onnx and decoder.onnx of a small Paraformer for streams, as upstream exports them."""
+    import tarfile
+
+    import torch
+
+    for module in ("scama.encoder", "paraformer.decoder", "paraformer.cif_predictor"):
+        import_module(f"funasr.models.{module}")
+    classes = {"encoder": "SANMEncoderChunkOpt", "decoder": "ParaformerSANMDecoder", "predictor": "CifPredictorV2"}
+    network = import_module("funasr.models.paraformer_streaming.model").ParaformerStreaming
+    model = filled(
+        network(
+            encoder_conf=SMALL_ENCODER,
+            decoder_conf=SMALL_DECODER,
+            predictor_conf=SMALL_PREDICTOR,
+            ctc_weight=0.0,
+            input_size=28,
+            vocab_size=SMALL_VOCAB,
+            **classes,
+        )
+    )
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(GRAPHS, "w:xz", preset=9) as archive:
+        for part, name in zip(model.export(type="onnx", **classes), ("encoder", "decoder"), strict=True):
+            given = part.eval().export_dummy_inputs()
+            if name == "encoder":
+                given = (torch.randn(2, 30, 28), given[1])
+            file = Path(folder) / f"{name}.onnx"
+            torch.onnx.export(
+                part, given, file, opset_version=14, dynamo=False, input_names=part.export_input_names(),
+                output_names=part.export_output_names(), dynamic_axes=part.export_dynamic_axes(),
+            )  # fmt: skip
+            archive.add(file, file.name)
+
+
 MARKS = ["<unk>", "_", "，", "。", "？", "、"]
 WORDS = [
     "<unk>",
@@ -454,4 +562,5 @@ def punctuation() -> dict[str, Array]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **streams(), **punctuation())  # type: ignore[arg-type]
+    write_graphs()
+    np.savez_compressed(PATH, **sense_voice(), **paraformer(), **hotwords(), **told(), **streams(), **punctuation())  # type: ignore[arg-type]

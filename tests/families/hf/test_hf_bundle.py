@@ -103,7 +103,10 @@ def test_beam_search_takes_a_language_model_and_hotwords(bundle: Bundle, tmp_pat
     assert all("BAD" in text for text in texts(hotwords=(("BAD", 60.0),)))
 
 
-@pytest.mark.parametrize("model_type", ["wav2vec2-conformer", "wav2vec2-bert", *PARTS])
+@pytest.mark.parametrize(
+    "model_type",
+    ["wav2vec2-bert", *(pytest.param(each, marks=pytest.mark.slow) for each in ("wav2vec2-conformer", *PARTS))],
+)
 def test_other_types_from_folder_to_the_texts_of_upstreams_tokenizer(model_type: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from effort import examples
 from families.conftest import babble
 from families.hf_models import extractor_of, random_model, upstream_log_probs
 from tritone.families.export.fused import fused
@@ -114,7 +115,7 @@ GRANITE = st.tuples(
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @torch.no_grad()
 def test_every_row_of_a_batch_has_the_result_of_transformers_for_it_alone(
     model: tuple[str, dict[str, Any]], do_normalize: bool, seed: int, data: st.DataObject

@@ -59,6 +59,7 @@ def test_a_step_of_streams_is_encoded_as_by_upstreams_operators() -> None:
         torch.testing.assert_close(mine, upstreams, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_in_int8_an_utterance_has_the_same_frames_to_the_last_bit_whatever_is_beside_it(tmp_path: Path) -> None:
     network = random_network(WIDER)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from tritone.errors import ExportError
 from tritone.families.jasper.config import FeatureConfig
 from tritone.families.layers.log_mel import LogMel
@@ -76,7 +77,7 @@ configs = st.builds(
 
 
 @given(config=configs, seed=st.integers(0, 100), data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_features_in_a_batch_are_those_of_an_fft_of_each_utterance_alone(
     config: FeatureConfig, seed: int, data: st.DataObject
 ) -> None:

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.jasper_models import LABELS, Reference, random_state
 from tritone.errors import ExportError
 from tritone.families.jasper.config import BlockConfig, FeatureConfig, ModelConfig
@@ -62,7 +63,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
 
 
 @given(config=configs(), seed=st.integers(0, 1000), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @torch.no_grad()
 def test_any_net_gives_each_row_what_upstream_gives_it_alone(
     config: ModelConfig, seed: int, data: st.DataObject

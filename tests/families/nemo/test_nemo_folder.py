@@ -86,7 +86,15 @@ def test_ragged_batches_have_what_transformers_computes_for_each_utterance_alone
     assert worst < ALLOWED, worst
 
 
-@pytest.mark.parametrize("kind", ["parakeet_tdt", "parakeet_rnnt", "nemotron_asr_streaming", "nemotron3_5_asr"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "parakeet_tdt",
+        pytest.param("parakeet_rnnt", marks=pytest.mark.slow),
+        pytest.param("nemotron_asr_streaming", marks=pytest.mark.slow),
+        "nemotron3_5_asr",
+    ],
+)
 def test_an_exported_folder_writes_the_tokens_of_transformers(
     kind: str, made: Callable[[str], tuple[Path, Any]], tmp_path: Path
 ) -> None:

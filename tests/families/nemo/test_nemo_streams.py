@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tritone
+from effort import examples
 from families.conftest import babble
 from families.hf_models import write_json
 from families.nemo_models import LABELS, make_model, small_config, write_archive
@@ -133,7 +134,7 @@ def whole(model: NemoModel, waveform: np.ndarray, chunk: int, head: Any, languag
     return result
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     lengths=st.lists(st.integers(320, 30000), min_size=1, max_size=3),
     chunk=st.sampled_from((1, 2, 3)),
@@ -256,7 +257,7 @@ def tagged_folder(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("tagged", [tagged_archive, tagged_folder])
+@pytest.mark.parametrize("tagged", [tagged_folder, pytest.param(tagged_archive, marks=pytest.mark.slow)])
 def test_tags_are_the_languages_of_texts_and_no_part_of_them(tagged: Callable[[Path], Path], tmp_path: Path) -> None:
     export_nemo(archive=tagged(tmp_path), output=tmp_path / "b", streaming=True)
     recognizer, languages, several = tritone.load(tmp_path / "b"), set(), 0

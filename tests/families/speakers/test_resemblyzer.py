@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from effort import TORCH, runtimes
 from families.speakers.upstream import LENGTHS, PATH, Array, resemblyzer_state, signals
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
@@ -34,7 +35,7 @@ def saved(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("resemblyzer")
-    return export_resemblyzer(checkpoint=saved(folder), output=folder / "b", runtimes=("onnxruntime", "torch")).bundle
+    return export_resemblyzer(checkpoint=saved(folder), output=folder / "b", runtimes=runtimes()).bundle
 
 
 def embed(graph: Graph, waves: list[Array]) -> Array:
@@ -46,7 +47,7 @@ def embed(graph: Graph, waves: list[Array]) -> Array:
     return found
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+@pytest.mark.parametrize("runtime", ["onnxruntime", TORCH])
 def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(bundle: Bundle, runtime: Any) -> None:
     graph, waves = open_graph(bundle.artifact("encoder", runtime)), signals()
     found = embed(graph, waves)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from effort import runtimes
 from families.speakers.upstream import PATH, Array, filled, signals, speechbrain_yaml
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
@@ -53,11 +54,10 @@ def embed(graph: Graph, waves: list[Array]) -> Array:
 
 
 def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(tmp_path: Path) -> None:
-    runtimes: Any = ("onnxruntime", "torch")
-    done = export_speechbrain(checkpoint=written(tmp_path / "theirs"), output=tmp_path / "b", runtimes=runtimes)
+    done = export_speechbrain(checkpoint=written(tmp_path / "theirs"), output=tmp_path / "b", runtimes=runtimes())
     waves, expected = signals(), np.load(PATH)["speechbrain"]
     size = np.abs(expected).max()
-    for runtime in runtimes:
+    for runtime in runtimes():
         graph = open_graph(done.bundle.artifact("encoder", runtime))
         found = embed(graph, waves)
         np.testing.assert_allclose(found, expected, atol=1e-5 * size)
@@ -78,6 +78,7 @@ def test_networks_of_other_sizes_and_of_the_published_one_are_upstreams(name: st
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_folder_and_its_checkpoint_are_recognised_and_exported_by_the_command(tmp_path: Path) -> None:
     folder = written(tmp_path / "theirs")
     files = {"checkpoint": folder / "embedding_model.ckpt", "config": folder / "hyperparams.yaml"}

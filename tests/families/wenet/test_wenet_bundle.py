@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.conftest import UNITS, babble, export, with_cmvn, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
@@ -29,7 +30,7 @@ def stream_text(pipeline: Any, pieces: list[np.ndarray]) -> str:
     return final.text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_any_way_of_cutting_the_audio_gives_the_same_stream(causal_bundle: Path, data: st.DataObject) -> None:
     pipeline = _streaming_pipeline(causal_bundle)
@@ -86,6 +87,7 @@ def test_200_utterances_say_the_same_alone_in_any_batch_and_in_any_order(
     assert [t.text for t in shuffled] == [alone[i] for i in order]
 
 
+@pytest.mark.slow
 def test_offline_audio_may_be_longer_than_upstreams_table(centred_bundle: Path) -> None:
     graph = open_graph(Bundle.open(centred_bundle).artifact("encoder"), threads=1)
     waveform = babble(201 * 16000, seed=8)

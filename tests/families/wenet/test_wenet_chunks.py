@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.conftest import babble, export
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ExportError
@@ -79,7 +80,7 @@ def stream_texts(pipeline: StreamingPipeline, waveforms: list[np.ndarray], step:
     return [texts[slot] for slot in order]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_a_stream_says_what_the_masked_utterance_says_for_any_sizes(
     causal_files: Path, causal_bundle: Path, data: st.DataObject
@@ -128,6 +129,7 @@ def test_left_chunks_matter(causal_files: Path, causal_bundle: Path) -> None:
     assert len(set(said.values())) == len(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chunk_size", "left_chunks"), [(16, 4), (7, -1)])
 def test_a_stream_may_be_longer_than_200_seconds_at_any_chunk_size(
     causal_files: Path, causal_bundle: Path, chunk_size: int, left_chunks: int
@@ -140,6 +142,7 @@ def test_a_stream_may_be_longer_than_200_seconds_at_any_chunk_size(
     assert text == masked_text(causal_files, causal_bundle, waveform, chunk_size, seen)
 
 
+@pytest.mark.slow
 def test_a_whole_utterance_may_be_longer_than_200_seconds(causal_files: Path, causal_bundle: Path) -> None:
     waveform = babble(201 * 16000, seed=7)
     [found] = open_offline(Bundle.open(causal_bundle), placement=Placement(threads=1)).recognize([waveform])

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.conftest import CONFIG, UNITS
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
@@ -51,7 +52,7 @@ def one_by_one(kind: str, memory: torch.Tensor, tokens: list[int]) -> list[float
     return scores
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(kind=st.sampled_from(["transformer", "bitransformer"]), data=st.data())
 @torch.no_grad()
 def test_a_batch_scores_each_hypothesis_as_if_it_were_alone(kind: str, data: st.DataObject) -> None:

@@ -281,6 +281,7 @@ def test_a_graph_that_drifts_too_far_is_refused_unless_forced(
     assert report.drifts["encoder.fp16.onnx"].moved > 1e-9, "this one was forced"
 
 
+@pytest.mark.slow
 def test_a_network_without_a_product_for_int8_is_written_in_float32(tmp_path: Path) -> None:
     options: dict[str, Any] = {"precisions": ("fp32", "int8"), "check": False}
     write_model(tmp_path)

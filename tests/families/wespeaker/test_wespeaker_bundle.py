@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from effort import examples, runtimes
 from families.conftest import babble
 from families.wespeaker_models import Reference, random_state, small_content, write_model
 from tritone.bundle.bundle import Bundle
@@ -36,6 +37,8 @@ from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
 Floats = npt.NDArray[np.float32]
 
+# Of the second network; in quick runs ONNX alone.
+PROGRAMS: tuple[Any, ...] = ("torch", "torchscript") if "torch" in runtimes() else runtimes()
 LENGTHS = (9000, 16000, 1680, 4321)
 
 
@@ -108,9 +111,7 @@ def report(folder: Path, mean: Path, tmp_path_factory: pytest.TempPathFactory) -
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
     path = tmp_path_factory.mktemp("resnet")
     checkpoint, config = write_model(path, small_content("resnet"))
-    return export_wespeaker(
-        checkpoint=checkpoint, config=config, output=path / "b", runtimes=("torch", "torchscript"), name="voices"
-    )
+    return export_wespeaker(checkpoint=checkpoint, config=config, output=path / "b", runtimes=PROGRAMS, name="voices")
 
 
 def test_the_manifest_tells_what_the_graph_does(report: ExportReport, resnet: ExportReport) -> None:
@@ -137,7 +138,7 @@ def test_the_manifest_tells_what_the_graph_does(report: ExportReport, resnet: Ex
     assert (manifest.name, manifest.encoder.subsampling_rate, manifest.encoder.min_samples) == ("voices", 8, 1680)
     assert manifest.embedding is not None
     assert not manifest.embedding.mean_subtracted
-    assert resnet.bundle.runtimes == ("torch", "torchscript")
+    assert resnet.bundle.runtimes == PROGRAMS
 
 
 @pytest.mark.parametrize("kind", ["ecapa", "resnet"])
@@ -155,6 +156,7 @@ def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(
         np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_a_campplus_of_3d_speaker_needs_no_config(waveforms: list[Floats], tmp_path: Path) -> None:
     content = small_content("campplus", embed_dim=6)
     state, checkpoint = random_state(content), tmp_path / "campplus_cn_common.bin"
@@ -185,7 +187,7 @@ def test_a_campplus_of_wespeakers_training_needs_its_config(tmp_path: Path) -> N
         export_wespeaker(checkpoint=tmp_path / "part.pt", output=tmp_path / "b")
 
 
-@pytest.fixture(scope="module", params=["fp32", "int8"])
+@pytest.fixture(scope="module", params=["fp32", pytest.param("int8", marks=pytest.mark.slow)])
 def choosing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """ONNX graphs of a small ResNet, which have a form for even batches."""
     path = tmp_path_factory.mktemp("choosing")
@@ -263,6 +265,7 @@ def test_weights_of_both_forms_are_stored_once(choosing: Bundle, role: Role) -> 
     assert even == any_rows
 
 
+@pytest.mark.slow
 def test_torch_and_torchscript_give_the_same(resnet: ExportReport, waveforms: list[Floats]) -> None:
     one, other = (open_graph(resnet.bundle.artifact("encoder", runtime)) for runtime in ("torch", "torchscript"))
     np.testing.assert_allclose(embed(one, waveforms), embed(other, waveforms), atol=1e-4)
@@ -301,6 +304,7 @@ def test_the_stages_one_after_the_other_are_the_whole_graph(report: ExportReport
     np.testing.assert_allclose(found, embed(whole, waveforms), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_graph_that_turns_embeddings_too_far_is_refused(folder: Path, tmp_path: Path) -> None:
     files = {"checkpoint": folder / "avg_model.pt", "config": folder / "config.yaml"}
     with pytest.raises(ExportError, match=r"encoder.fp16.onnx drifts too far .*1 - cosine .*the limit is 0"):
@@ -311,6 +315,7 @@ def test_a_graph_that_turns_embeddings_too_far_is_refused(folder: Path, tmp_path
     assert WespeakerOptions.usual_drift < ExportOptions.usual_drift  # which is of another kind, not for embeddings
 
 
+@pytest.mark.slow
 def test_weights_in_int8_give_nearly_the_same_directions(
     folder: Path, report: ExportReport, mean: Path, waveforms: list[Floats], tmp_path: Path
 ) -> None:
@@ -405,7 +410,7 @@ def test_features_that_cannot_be_had_are_refused() -> None:
         manifest_features(FeatureConfig(sample_rate=8000, num_mel_bins=200))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     normalize=st.sampled_from(["none", "mean", "per-feature"]),
@@ -436,6 +441,7 @@ def test_the_mean_over_an_hour_is_as_good_as_over_a_second() -> None:
     np.testing.assert_allclose(found, wide - wide.mean(axis=1, keepdims=True), atol=5e-6)
 
 
+@pytest.mark.slow
 def test_a_config_of_8_khz_makes_a_model_of_8_khz(tmp_path: Path) -> None:
     content = small_content("ecapa")
     content["dataset_args"]["resample_rate"] = 8000

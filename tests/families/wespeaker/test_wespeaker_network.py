@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from families.wespeaker_models import Reference, content_of, random_state, small_content
 from tritone.families.wespeaker.config import MODELS, POOLINGS, parse_config
 from tritone.families.wespeaker.ecapa import Ecapa
@@ -65,7 +66,7 @@ def contents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(contents(), st.lists(st.integers(0, 60), min_size=1, max_size=3), st.integers(0, 99))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @torch.no_grad()
 @pytest.mark.slow
 def test_each_row_of_a_ragged_batch_is_what_upstream_gives_it_alone(

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import sherpa_toys as toys
+from effort import examples
 from families.conftest import babble
 from families.wespeaker.test_wespeaker_bundle import Floats, block, embed, reference_features
 from tritone.bundle.bundle import Bundle
@@ -194,7 +195,7 @@ def normalising(normalize: str) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     counts=st.lists(st.integers(1, 30), min_size=1, max_size=3),
     normalize=st.sampled_from(["none", "mean", "per-feature"]),
@@ -268,6 +269,7 @@ def test_the_command_imports_and_says_what_is_for_checkpoints_alone(model: Path,
         assert said in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_importing_needs_no_torch(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from pathlib import Path\n"

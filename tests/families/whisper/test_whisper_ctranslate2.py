@@ -168,6 +168,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_without_torch_a_folder_is_exported_to_the_same_graphs(saved: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_TORCH, str(saved / "float32"), str(tmp_path / "without")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)

@@ -1,11 +1,12 @@
+{{/* With `-gateway-metrics` behind it a name may have 63 characters. */}}
 {{- define "tritone.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 47 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 47 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "tritone.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "tritone.labels" -}}
@@ -21,7 +22,7 @@ name: {{ include "tritone.name" . }}
 {{- end }}
 
 {{- define "tritone.place" -}}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "tritone.labels" . | nindent 2 }}
 {{- end }}
@@ -47,17 +48,17 @@ labels:
 image: {{ include "tritone.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
-  - --start-timeout-s={{ .Values.startup.timeoutSeconds }}
+  - {{ printf "--start-timeout-s=%v" .Values.startup.timeoutSeconds | quote }}
   - --drain-s=5
-  - --log-level={{ .Values.serve.logLevel }}
+  - {{ printf "--log-level=%v" .Values.serve.logLevel | quote }}
   {{- if and (include "tritone.storage" . | fromYaml).url (not .Values.kserve.enabled) (include "tritone.storage" . | fromYaml).pollSeconds }}
-  - --poll-s={{ (include "tritone.storage" . | fromYaml).pollSeconds }}
+  - {{ printf "--poll-s=%v" ((include "tritone.storage" . | fromYaml).pollSeconds) | quote }}
   {{- end }}
   {{- if .Values.tls.secretName }}
   - --tls-certificate=/tls/tls.crt
   - --tls-key=/tls/tls.key
   {{- with .Values.tls.clientCaKey }}
-  - --tls-client-ca=/tls/{{ . }}
+  - {{ printf "--tls-client-ca=/tls/%v" . | quote }}
   {{- end }}
   {{- end }}
   {{- range .Values.serve.args }}
@@ -78,7 +79,7 @@ env:
 {{- if and (include "tritone.storage" . | fromYaml).secretName (not .Values.kserve.enabled) }}
 envFrom:
   - secretRef:
-      name: {{ (include "tritone.storage" . | fromYaml).secretName }}
+      name: {{ (include "tritone.storage" . | fromYaml).secretName | quote }}
 {{- end }}
 ports:
   - name: http
@@ -115,8 +116,8 @@ lifecycle:
       command:
         - tritone
         - drain
-        - --settle-s={{ .Values.drain.settleSeconds }}
-        - --limit-s={{ .Values.drain.limitSeconds }}
+        - {{ printf "--settle-s=%v" .Values.drain.settleSeconds | quote }}
+        - {{ printf "--limit-s=%v" .Values.drain.limitSeconds | quote }}
 resources:
   requests:
     {{- include "tritone.resources" . | nindent 4 }}
@@ -126,8 +127,8 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   runAsNonRoot: true
-  runAsUser: {{ .Values.user }}
-  runAsGroup: {{ .Values.user }}
+  runAsUser: {{ int64 .Values.user }}
+  runAsGroup: {{ int64 .Values.user }}
   capabilities:
     drop:
       - ALL
@@ -145,7 +146,7 @@ volumeMounts:
     mountPath: /models
     readOnly: true
     {{- with .Values.models.volume.subPath }}
-    subPath: {{ . }}
+    subPath: {{ . | quote }}
     {{- end }}
   {{- end }}
   {{- if .Values.tls.secretName }}
@@ -185,7 +186,7 @@ memory: {{ .Values.resources.memory | quote }}
 {{- if .Values.tls.secretName }}
 - name: tls
   secret:
-    secretName: {{ .Values.tls.secretName }}
+    secretName: {{ .Values.tls.secretName | quote }}
 {{- end }}
 {{- end }}
 
@@ -248,6 +249,14 @@ imagePullSecrets:
 {{- if and .Values.gateway.autoscaling.enabled (gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas)) }}
 {{- fail "gateway.autoscaling.minReplicas is more than gateway.autoscaling.maxReplicas" }}
 {{- end }}
+{{- $riva := int .Values.gateway.rivaPort }}
+{{- $wyoming := int .Values.gateway.wyomingPort }}
+{{- if or (has $riva (list 9000 9002)) (has $wyoming (list 9000 9002)) (and $riva (eq $riva $wyoming)) }}
+{{- fail "gateway.rivaPort and gateway.wyomingPort must differ from each other, and from 9000 and 9002, which the gateway has already" }}
+{{- end }}
+{{- if and (has (toString .Values.rollout.maxSurge) (list "0" "0%")) (has (toString .Values.rollout.maxUnavailable) (list "0" "0%")) }}
+{{- fail "rollout.maxSurge and rollout.maxUnavailable are both 0, so that no pod can ever be replaced: give one of them" }}
+{{- end }}
 {{- if ge (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds) }}
 {{- fail (printf "drain.settleSeconds (%d) must be less than drain.limitSeconds (%d)" (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds)) }}
 {{- end }}
@@ -280,9 +289,9 @@ Exact:
 {{- define "tritone.parent" -}}
 {{- $routes := include "tritone.routes" . | fromYaml }}
 parentRefs:
-  - name: {{ $routes.name }}
+  - name: {{ $routes.name | quote }}
     {{- with $routes.namespace }}
-    namespace: {{ . }}
+    namespace: {{ . | quote }}
     {{- end }}
 {{- with $routes.hostnames }}
 hostnames:
@@ -335,12 +344,12 @@ pvc://{{ .Values.models.volume.source.persistentVolumeClaim.claimName }}{{ with 
 
 {{- define "tritone.gatewaySelector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}-gateway
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "tritone.gatewayMetadata" -}}
 name: {{ include "tritone.gatewayName" . }}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "tritone.gatewaySelector" . | nindent 2 }}
   app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

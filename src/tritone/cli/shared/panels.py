@@ -61,7 +61,7 @@ PANELS = {
         "--segment-times",
         "--temperatures", "--length-penalty", "--fallback", "--best-of", "transcribe --seed", "build --seed",
         "--carry-prompt", "--previous-text", "--compression-ratio-threshold", "--log-prob-threshold",
-        "--no-speech-threshold", "--max-tokens", "--suppress",
+        "--no-speech-threshold", "--max-tokens", "--suppress", "--draft", "--draft-precision",
     ),
     "Written text": (
         "--numbers", "--number-rules", "--text-language", "--punctuate", "--capitals", "--profanity", "--profane-words",

@@ -29,6 +29,7 @@ from tritone.families.export.report import Choice, ExportReport, bundle_bytes, p
 from tritone.families.onnx.large import WeightFile
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
+from tritone.runtime.memory import machine_bytes
 
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs
@@ -123,6 +124,18 @@ class ExportedModel(ABC):
         return sum(parameter.numel() for parameter in found.values())
 
 
+ROOM = 400_000_000  # bytes, of torch and of what is computed
+
+
+def memory_needed(parameters: int, options: ExportOptions) -> int:
+    """Bytes that an export takes at most: float32 weights twice while they are traced, and those of a half precision.
+
+    Graphs that are checked leave their weights in files, which the system may drop from memory.
+    """
+    narrow = any({"fp16", "bf16"} & set(precisions) for precisions in options.planned.values())
+    return ROOM + parameters * (10 if narrow else 8)
+
+
 def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
     """Write a model's graphs and its manifest to the folder of the options; an older bundle there is replaced.
 
@@ -133,6 +146,11 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
     """
+    if (limit := machine_bytes()) is not None and (needed := memory_needed(model.parameters, options)) > limit:
+        options.progress(
+            f"this export needs about {needed / 1e9:.1f} GB of memory, and this machine or container has "
+            f"{limit / 1e9:.1f} GB: the system may end it. Where there is more memory is the place for it"
+        )
     with BundleWriter(options.output) as writer:
         if model.tokens is not None:
             writer.write_tokens(model.tokens)

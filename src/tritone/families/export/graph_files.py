@@ -171,7 +171,7 @@ class GraphFiles:
             self.model.prepare_drift(self._recordings)
         for role in models:
             name = f"{role}{infix}.onnx"
-            self._measure(role, name, open_graph(folder / name), precision, "onnxruntime")
+            self._measure(role, name, open_graph(folder / name, packed=False), precision, "onnxruntime")
             self.artifacts.append(
                 self.writer.artifact(
                     role,
@@ -195,7 +195,8 @@ class GraphFiles:
                 path = self.writer.folder / f".{name}"
                 path.write_bytes(beside(models[role]).SerializeToString())
                 networks.reference(role)  # before the graph is opened: either takes much memory
-                self._exact[role] = networks.distance(role, name, open_graph(path))
+                # Unpacked: of a network of gigabytes there would be two in memory.
+                self._exact[role] = networks.distance(role, name, open_graph(path, packed=False))
                 networks.require(role, name, self._exact[role], "fp32")
                 path.unlink()
         return models

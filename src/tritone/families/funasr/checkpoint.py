@@ -24,7 +24,7 @@ MAX_STATISTICS_BYTES = 16 * 2**20
 TRAINING = (
     *("criterion_att.*", "ctc.ctc_loss.*", "specaug.*"),
     *("predictor.upsample_cnn.*", "predictor.blstm.*", "predictor.cif_output2.*"),  # of times alone
-    *("bias_embed.*", "criterion_seaco.*", "seaco_decoder.embed.*"),
+    *("attn_loss.*", "criterion_seaco.*", "seaco_decoder.embed.*"),
 )
 VECTOR = r"[^\[<]*\[([^\]]*)\]"  # numbers in brackets, behind the sizes of a part and what it learns at
 

@@ -15,11 +15,13 @@ from tritone.families.export.settings import Section
 
 SENSE_VOICE = "SenseVoiceSmall"
 SEACO = "SeacoParaformer"
+CONTEXTUAL = "ContextualParaformer"
 STREAMS = "ParaformerStreaming"
 PARAFORMERS: Mapping[str, tuple[str, ...]] = {
     "Paraformer": ("CifPredictorV2",),
     "BiCifParaformer": ("CifPredictorV3",),
     SEACO: ("CifPredictorV3", "CifPredictorV2"),
+    CONTEXTUAL: ("CifPredictorV2",),
     STREAMS: ("CifPredictorV2",),
 }
 """Classes of models with a decoder, and of the predictors that they may have."""
@@ -69,11 +71,17 @@ OF_PREDICTOR = (
     "tail_mask",
 )
 OF_STREAMS_CONF = ("decoder_attention_chunk_type",)  # of training
-OF_HOTWORDS = ("seaco_decoder", "seaco_decoder_conf")
-OF_HOTWORDS_CONF = (
-    *("inner_dim", "bias_encoder_type", "bias_encoder_bid", "bias_encoder_dropout_rate", "seaco_lsm_weight"),
-    *("seaco_length_normalized_loss", "seaco_length_normal", "train_decoder", "seaco_weight", "NO_BIAS"),
-)
+OF_SEACO = ("seaco_decoder", "seaco_decoder_conf")
+OF_PHRASES_CONF = ("inner_dim", "bias_encoder_type", "bias_encoder_dropout_rate")
+OF_HOTWORDS_CONF = {
+    SEACO: (
+        *(*OF_PHRASES_CONF, "bias_encoder_bid", "seaco_lsm_weight", "seaco_length_normalized_loss"),
+        *("seaco_length_normal", "train_decoder", "seaco_weight", "NO_BIAS"),
+    ),
+    CONTEXTUAL: (
+        *(*OF_PHRASES_CONF, "use_decoder_embedding", "target_buffer_length", "crit_attn_weight", "crit_attn_smooth"),
+    ),
+}
 OF_TIMES = ("upsample_times", "upsample_type", "use_cif1_cnn", "smooth_factor2", "noise_threshold2")  # of another head
 OF_ENCODER = (
     *("output_size", "attention_heads", "linear_units", "num_blocks", "tp_blocks", "kernel_size", "sanm_shfit"),
@@ -164,10 +172,16 @@ class PredictorConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HotwordConfig:
-    """The part for hotwords: its decoder, and the token that stands for none of them."""
+    """The part for hotwords.
 
-    decoder: DecoderConfig
-    no_bias: int
+    `layers`: of the LSTM that reads phrases. `embedding`: the tensor of model.pt that has vectors of their tokens.
+    `decoder`, `no_bias`: SeACo's, and the token that it writes where there is no phrase.
+    """
+
+    layers: int
+    embedding: str
+    decoder: DecoderConfig | None = None
+    no_bias: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,20 +209,22 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     if name not in MODELS:
         raise ExportError(f"config.model is {name[:80]!r}; models of FunASR that are exported are {', '.join(MODELS)}")
     decodes, streams = name in PARAFORMERS, name == STREAMS
-    hotwords, hotwords_conf = (OF_HOTWORDS, OF_HOTWORDS_CONF) if name == SEACO else ((), ())
-    root = Section("config", content, (*OF_MODEL, *TRAINING, *(OF_DECODER_MODEL if decodes else ()), *hotwords))
+    parts = (*(OF_DECODER_MODEL if decodes else ()), *(OF_SEACO if name == SEACO else ()))
+    root = Section("config", content, (*OF_MODEL, *TRAINING, *parts))
     if root.get("normalize", None) is not None:
         raise ExportError("config.normalize is set; models with statistics in am.mvn alone are supported")
     root.choice("encoder", [MODELS[name]])
     root.choice("frontend", ["WavFrontendOnline"] if streams else ["WavFrontend", "wav_frontend"])
     front_end = _front_end(root.section("frontend_conf", OF_FRONT_END))
-    ids = root.part("model_conf", (*OF_MODEL_CONF, *hotwords_conf, *(OF_STREAMS_CONF if streams else ())))
+    ids = root.part(
+        "model_conf", (*OF_MODEL_CONF, *OF_HOTWORDS_CONF.get(name, ()), *(OF_STREAMS_CONF if streams else ()))
+    )
     part = root.section("encoder_conf", (*OF_ENCODER, *(OF_CHUNKS if streams else ())))
     encoder = encoder_of(part, front_end.size, 1e-12 if decodes else 1e-5, "pe_online" if streams else "pe")
     if decodes and encoder.after_blocks:
         raise ExportError("config.encoder_conf: tp_blocks is of SenseVoice alone")
     if decodes:
-        root.choice("decoder", ["ParaformerSANMDecoder"])
+        root.choice("decoder", ["ContextualParaformerDecoder" if name == CONTEXTUAL else "ParaformerSANMDecoder"])
         root.choice("predictor", PARAFORMERS[name])
     decoder = _decoder(root.section("decoder_conf", OF_DECODER), encoder) if decodes else None
     if streams:
@@ -224,19 +240,24 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
         eos_id=ids.whole("eos", 2, least=0),
         decoder=decoder,
         predictor=_predictor(root.section("predictor_conf", (*OF_PREDICTOR, *more)), encoder) if decodes else None,
-        hotwords=_hotwords(root, ids, encoder) if name == SEACO else None,
+        hotwords=_hotwords(name, root, ids, encoder) if name in OF_HOTWORDS_CONF else None,
     )
 
 
-def _hotwords(root: Section, part: Section, encoder: EncoderConfig) -> HotwordConfig:
-    root.choice("seaco_decoder", ["ParaformerSANMDecoder"])
+def _hotwords(name: str, root: Section, part: Section, encoder: EncoderConfig) -> HotwordConfig:
     part.choice("bias_encoder_type", ["lstm"], "lstm")
-    if part.flag("bias_encoder_bid", False):
-        raise ExportError("config.model_conf.bias_encoder_bid is true; phrases are read in one direction alone")
     if part.whole("inner_dim", 256) != encoder.output_size:
         raise ExportError(f"config.model_conf.inner_dim should be the encoder's output_size, {encoder.output_size}")
+    of_decoder = "decoder.embed.0.weight"
+    if name == CONTEXTUAL:
+        shares = part.flag("use_decoder_embedding", False)
+        return HotwordConfig(layers=1, embedding=of_decoder if shares else "bias_embed.weight")
+    root.choice("seaco_decoder", ["ParaformerSANMDecoder"])
+    if part.flag("bias_encoder_bid", False):
+        raise ExportError("config.model_conf.bias_encoder_bid is true; phrases are read in one direction alone")
     decoder = _decoder(root.section("seaco_decoder_conf", OF_DECODER), encoder, writes=False)
-    return HotwordConfig(decoder=decoder, no_bias=part.whole("NO_BIAS", 8377, least=0))
+    no_bias = part.whole("NO_BIAS", 8377, least=0)
+    return HotwordConfig(layers=2, embedding=of_decoder, decoder=decoder, no_bias=no_bias)
 
 
 def _decoder(part: Section, encoder: EncoderConfig, *, writes: bool = True) -> DecoderConfig:

@@ -14,7 +14,7 @@ from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Hotwords, Precision, Role, State, Streaming, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
-from tritone.families.export.exportable import Graphs
+from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.precision import in_precision
 from tritone.families.export.report import Choice, ExportReport
@@ -32,16 +32,32 @@ from tritone.families.funasr.checkpoint import (
     read_statistics,
     read_tokens,
 )
-from tritone.families.funasr.config import PARAFORMERS, SENSE_VOICE_TAGS, STREAMS, ModelConfig, parse_config
+from tritone.families.funasr.config import CONTEXTUAL, PARAFORMERS, SENSE_VOICE_TAGS, STREAMS, ModelConfig, parse_config
 from tritone.families.funasr.drift import stream_drift, token_drift
 from tritone.families.funasr.front_end import StackedFbank
-from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph, HotwordGraph, SenseVoiceGraph, StreamingGraph
-from tritone.families.funasr.hotwords import HotwordDecoder
+from tritone.families.funasr.graphs import (
+    DecoderGraph,
+    EncoderGraph,
+    HotwordGraph,
+    PhraseGraph,
+    SenseVoiceGraph,
+    StreamingGraph,
+)
+from tritone.families.funasr.hotwords import (
+    CHOOSING,
+    CHOSEN,
+    ContextualHotwords,
+    ContextualParaformer,
+    HotwordDecoder,
+    PhraseEncoder,
+    SeacoDecoder,
+)
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
 from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
+from tritone.families.sherpa_onnx.folder import find_streams
 from tritone.runtime import Graph
 
 SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")
@@ -62,6 +78,10 @@ def export_funasr(**choices: Any) -> ExportReport:
     folder = options.folder
     if not folder.is_dir():
         raise ExportError(f"folder not found: {folder}; give one of FunASR's models, with {CONFIG} and {WEIGHTS}")
+    if not (folder / CONFIG).is_file() and (files := find_streams(folder)) is not None:
+        from tritone.families.funasr.sherpa_onnx import SherpaStreamingModel  # it is a model of this module
+
+        return write_bundle(SherpaStreamingModel(options, files), options)
     content = read_config_file(folder / CONFIG)
     if content.get("model") == CT_TRANSFORMER:
         _check_sizes(options, CT_TRANSFORMER)
@@ -150,14 +170,22 @@ class ParaformerModel(FunasrModel):
         self.tokens = read_tokens(self.sources["tokens"])
         weights = self.sources[WEIGHTS]
         state = read_state(weights)
-        self.network = Paraformer.of(settings, state, len(self.tokens), str(weights))
-        if settings.model not in ("Paraformer", STREAMS):
+        given = (settings, state, len(self.tokens), str(weights))
+        self.network: Paraformer = (ContextualParaformer if settings.model == CONTEXTUAL else Paraformer).of(*given)
+        if settings.model not in ("Paraformer", STREAMS, CONTEXTUAL):
             self.notes = ("times of tokens are those of the predictor that counts them, as of a plain Paraformer",)
-        self.hotwords: HotwordDecoder | None = None
+        self.hotwords: tuple[PhraseEncoder, HotwordDecoder] | None = None
         if settings.hotwords is not None:
-            if settings.hotwords.no_bias >= len(self.tokens):
+            if (settings.hotwords.no_bias or 0) >= len(self.tokens):
                 raise ExportError(f"NO_BIAS is {settings.hotwords.no_bias}, and there are {len(self.tokens)} tokens")
-            self.hotwords = HotwordDecoder.of(settings, state, len(self.tokens), str(weights))
+            if settings.sos_id >= len(self.tokens):
+                raise ExportError(f"sos is {settings.sos_id}, and there are {len(self.tokens)} tokens")
+            phrases = PhraseEncoder.of(*given)
+            if isinstance(self.network, ContextualParaformer):
+                self.network.tell_none(phrases)
+                self.hotwords = phrases, ContextualHotwords(self.network.decoder)
+            else:
+                self.hotwords = phrases, SeacoDecoder.of(*given)
             if (words := options.folder / WORDS).is_file():
                 self.sources[WORDS] = words
                 self.files = {WORDS: words}
@@ -169,8 +197,14 @@ class ParaformerModel(FunasrModel):
         encoder = EncoderGraph(network, self.front_end).eval()
         width, has_hotwords = self.settings.encoder.output_size, self.hotwords is not None
         decoder = DecoderGraph(network.decoder, width, has_hotwords=has_hotwords).eval()
-        further: Graphs = {} if self.hotwords is None else {"hotword_decoder": HotwordGraph(self.hotwords).eval()}
-        return {"encoder": encoder, "decoder": decoder, **further}
+        graphs: dict[Role, ExportableGraph] = {"encoder": encoder, "decoder": decoder}
+        if self.hotwords is not None:
+            phrases, told = self.hotwords
+            graphs |= {
+                "hotword_encoder": PhraseGraph(phrases).eval(),
+                "hotword_decoder": HotwordGraph(told, width).eval(),
+            }
+        return graphs
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         encoder, decoder = self.graphs["encoder"], self.graphs["decoder"]
@@ -180,7 +214,12 @@ class ParaformerModel(FunasrModel):
 
     def manifest(self) -> dict[str, Any]:
         settings, told = self.settings, self.settings.hotwords
-        part = {} if told is None else {"hotwords": Hotwords(no_bias=told.no_bias, words=next(iter(self.files), None))}
+        part = {}
+        if told is not None:
+            chooses = told.decoder is None or told.decoder.blocks > CHOOSING
+            most = None if chooses else CHOSEN - 1  # beside `<s>`
+            words = next(iter(self.files), None)
+            part = {"hotwords": Hotwords(no_bias=told.no_bias, words=words, max_phrases=most)}
         return {
             **part,
             "kind": "paraformer",

@@ -4,7 +4,8 @@ SenseVoiceGraph  waveform, num_samples, language, use_itn  ->  log_probs, num_fr
 EncoderGraph     waveform, num_samples  ->  encoder_out, num_frames, token_sums, num_tokens
 DecoderGraph     encoder_out, num_frames, token_sums, num_tokens, places  ->  log_probs, and for the next one
                  token_vectors, token_states
-HotwordGraph     token_vectors, token_states, num_tokens, phrases         ->  log_probs
+PhraseGraph      phrases, phrase_lengths  ->  phrase_vectors
+HotwordGraph     token_vectors, token_states, num_tokens, phrase_vectors, listed, num_listed  ->  log_probs
 StreamingGraph   waveform, num_samples, states  ->  log_probs, num_tokens, token_frames, num_frames, next states
 
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
@@ -20,7 +21,7 @@ from tritone.audio import Waveform
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.funasr.front_end import StackedFbank
-from tritone.families.funasr.hotwords import HotwordDecoder
+from tritone.families.funasr.hotwords import CHOSEN, HotwordDecoder, PhraseEncoder
 from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRITTEN, SenseVoice
 from tritone.families.funasr.paraformer import Decoder, Paraformer
 from tritone.families.funasr.streaming import DECODED, STEP, StreamingParaformer, StreamSizes
@@ -144,6 +145,42 @@ class DecoderGraph(ExportableGraph):
         return self.decoder.written(encoder_out, *counts)[: len(self.outputs)]
 
 
+class PhraseGraph(ExportableGraph):
+    """What reads phrases, in float32 in every precision; inputs as of `PhraseEncoder`."""
+
+    compared = ("phrase_vectors",)
+    counted = None
+    quantised = False
+    precise = True
+
+    def __init__(self, network: PhraseEncoder) -> None:
+        super().__init__()
+        self.network = network
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["phrase_vectors"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"phrases": {0: "phrases"}, "phrase_lengths": {0: "phrases"}}
+
+    def example(self) -> dict[str, Tensor]:
+        return self._of([4, 1, 2, 5, 3])
+
+    def trials(self) -> Iterator[Run]:
+        yield Run([self._of([3, 1, MAX_TOKENS, 2])])
+        yield Run([self._of([1])])
+
+    def _of(self, lengths: list[int]) -> dict[str, Tensor]:
+        random, size = torch.Generator().manual_seed(0), (len(lengths), MAX_TOKENS)
+        phrases = torch.randint(self.network.embed.num_embeddings, size, generator=random)
+        return {"phrases": phrases, "phrase_lengths": torch.tensor(lengths)}
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return (self.network(*inputs),)
+
+
 class HotwordGraph(ExportableGraph):
     """A Paraformer's part for hotwords, in float32 in every precision; inputs as of `HotwordDecoder`."""
 
@@ -152,9 +189,9 @@ class HotwordGraph(ExportableGraph):
     quantised = False
     precise = True
 
-    def __init__(self, network: HotwordDecoder) -> None:
+    def __init__(self, network: HotwordDecoder, width: int) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.width = network, width
 
     @property
     def outputs(self) -> list[str]:
@@ -165,30 +202,28 @@ class HotwordGraph(ExportableGraph):
         return {
             **{name: {0: "batch", 1: "tokens"} for name in STATES},
             "num_tokens": {0: "batch"},
-            "phrases": {0: "phrases"},
-            "phrase_lengths": {0: "phrases"},
+            "phrase_vectors": {0: "phrases"},
             "listed": {0: "batch", 1: "listed"},
             "num_listed": {0: "batch"},
         }
 
     def example(self) -> dict[str, Tensor]:
-        return self._told([7, 5, 2], [4, 1, 2, 5, 3], [6, 1, 3])
+        return self._told([7, 5, 2], 4, [6, 1, 3])
 
     def trials(self) -> Iterator[Run]:
-        yield Run([self._told([9, 4, 1], [3, 1, 7, 2], [5, 2, 1])])
-        yield Run([self._told([3], [1], [1])])
+        yield Run([self._told([9, 4, 1], 80, [5, 70, CHOSEN])])
+        yield Run([self._told([3], 1, [1])])
 
-    def _told(self, tokens: list[int], lengths: list[int], listed: list[int]) -> dict[str, Tensor]:
-        """Inputs of rows with so many tokens and phrases, of phrases of these lengths."""
+    def _told(self, tokens: list[int], phrases: int, listed: list[int]) -> dict[str, Tensor]:
+        """Inputs of rows with so many tokens and phrases, of so many in all."""
         random = torch.Generator().manual_seed(0)
-        vocab, width = self.network.embed.weight.shape
-        vectors = torch.randn(2, len(tokens), max(tokens), width, generator=random)
+        vectors = torch.randn(2, len(tokens), max(tokens), self.width, generator=random)
+        orders = [torch.randperm(max(listed), generator=random) % phrases for _ in tokens]
         return {
             **dict(zip(STATES, vectors, strict=True)),
             "num_tokens": torch.tensor(tokens),
-            "phrases": torch.randint(vocab, (len(lengths), MAX_TOKENS), generator=random),
-            "phrase_lengths": torch.tensor(lengths),
-            "listed": torch.randint(len(lengths), (len(tokens), max(listed)), generator=random),
+            "phrase_vectors": torch.randn(phrases, self.width, generator=random).tanh(),
+            "listed": torch.stack(orders),
             "num_listed": torch.tensor(listed),
         }
 

@@ -102,6 +102,19 @@ class Attending(Protocol):
     size: int
 
 
+def attention_weights(query: Tensor, key: Tensor, hidden: Tensor, form: Attending) -> Tensor:
+    """Weights (batch, heads, queries, keys) of queries and keys (batch, heads, …, size), where nothing is fused."""
+    scores = (query * form.size**-0.5) @ key.transpose(-2, -1) + hidden
+    if form.wide_softmax:
+        scores = as_dtype(scores, torch.float32)
+    return torch.softmax(scores, dim=-1)
+
+
+def by_head(x: Tensor, form: Attending) -> Tensor:
+    """(batch, length, width) as (batch, heads, length, size)."""
+    return x.unflatten(-1, (form.heads, form.size)).transpose(1, 2)
+
+
 def attend(query: Tensor, key_value: Tensor, hidden: Tensor, form: Attending) -> Tensor:
     """Scaled dot-product attention (batch, queries, width) in the form of a module.
 
@@ -110,15 +123,11 @@ def attend(query: Tensor, key_value: Tensor, hidden: Tensor, form: Attending) ->
         key_value: (batch, keys, 2 · width), keys beside values.
         hidden: (batch, 1, 1, keys), added to scores.
     """
-    query, key, value = (
-        each.unflatten(-1, (form.heads, form.size)).transpose(1, 2) for each in (query, *key_value.chunk(2, dim=-1))
-    )
+    query, key, value = (by_head(each, form) for each in (query, *key_value.chunk(2, dim=-1)))
     if form.fused:
         return F.scaled_dot_product_attention(query, key, value, hidden).transpose(1, 2).flatten(2)
-    scores = (query * form.size**-0.5) @ key.transpose(-2, -1) + hidden
-    if form.wide_softmax:
-        scores = as_dtype(scores, torch.float32)
-    return (as_dtype(torch.softmax(scores, dim=-1), value.dtype) @ value).transpose(1, 2).flatten(2)
+    weights = attention_weights(query, key, hidden, form)
+    return (as_dtype(weights, value.dtype) @ value).transpose(1, 2).flatten(2)
 
 
 class FeedForward(nn.Module):

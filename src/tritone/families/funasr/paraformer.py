@@ -10,6 +10,7 @@ decoder.py, funasr/models/sanm/attention.py.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,11 @@ from tritone.families.funasr.layers import Encoder, Memory, attend, fitted
 from tritone.families.layers.attention import HIDDEN
 from tritone.families.layers.ctc import token_log_probs
 
-OF_HOTWORDS = ("decoder.embed.", "bias_encoder.", "lstm_proj.", "seaco_decoder.", "hotword_output_layer.")
+if TYPE_CHECKING:
+    from typing import Self
+
+OF_PHRASES = ("decoder.embed.", "bias_embed.", "bias_encoder.", "lstm_proj.")
+OF_SEACO = ("seaco_decoder.", "hotword_output_layer.")
 """Tensors of model.pt that a Paraformer does not need to write texts; see `hotwords.py`."""
 
 
@@ -122,11 +127,15 @@ class DecoderLayer(nn.Module):
         self.norm3 = nn.LayerNorm(width, eps=eps) if attends else None
 
     def forward(self, x: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
+        x = self.remembered(x, valid)
+        return x if self.src_attn is None else self.looked(x, self.src_attn.linear_k_v(memory), hidden)
+
+    def remembered(self, x: Tensor, valid: Tensor) -> Tensor:
+        """x before its attention to the audio."""
         moved = self.feed_forward(self.norm1(x))
         if self.self_attn is None or self.norm2 is None:
             return moved
-        x = x + self.self_attn.memory(self.norm2(moved), valid)
-        return x if self.src_attn is None else self.looked(x, self.src_attn.linear_k_v(memory), hidden)
+        return x + self.self_attn.memory(self.norm2(moved), valid)
 
     def looked(self, x: Tensor, key_value: Tensor, hidden: Tensor) -> Tensor:
         """x with what its attention to the audio gives; arguments as of `CrossAttention`."""
@@ -170,7 +179,7 @@ class Decoder(DecoderLayers):
     def written(
         self, encoded: Tensor, frames: Tensor, sums: Tensor, tokens: Tensor, places: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities (batch, places, vocab), token vectors and states (batch, places, width), all float32.
+        """Log-probabilities (batch, places, vocab), and `STATES` (batch, places, width), all float32.
 
         Args:
             encoded: (batch, frames, width), of which each row has `frames` (batch,) int64; the rest may be anything.
@@ -184,13 +193,19 @@ class Decoder(DecoderLayers):
         memory = as_dtype(memory, dtype)
         valid = (places < tokens.unsqueeze(1)).unsqueeze(2).to(dtype)
         hidden = torch.where(is_frame, 0.0, HIDDEN).to(dtype)[:, None, None, :]
+        log_probs, vectors, states = self.decoded(x, valid, memory, hidden)
+        return log_probs, as_dtype(vectors, torch.float32), as_dtype(states, torch.float32)
+
+    def decoded(self, x: Tensor, valid: Tensor, memory: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities, and what a part for hotwords looks at: vectors and states; arguments as of `forward`."""
         states = self(x, valid, memory, hidden)
-        log_probs = token_log_probs(self.output_layer, states, fused=self.fused)
-        return log_probs, as_dtype(x, torch.float32), as_dtype(states, torch.float32)
+        return token_log_probs(self.output_layer, states, fused=self.fused), x, states
 
 
 class Paraformer(nn.Module):
     """The network of model.pt; `state_dict()` has upstream's names."""
+
+    decoder_class = Decoder
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
@@ -199,14 +214,14 @@ class Paraformer(nn.Module):
         self.config = config
         self.encoder = Encoder(config.encoder)
         self.predictor = Predictor(config.encoder.output_size, config.predictor)
-        self.decoder = Decoder(config.encoder, config.decoder, vocab_size)
+        self.decoder = self.decoder_class(config.encoder, config.decoder, vocab_size)
 
     @classmethod
-    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], vocab_size: int, origin: str) -> "Paraformer":
+    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], vocab_size: int, origin: str) -> "Self":
         """Make a network of the tensors of model.pt.
 
         Raises:
             ExportError: tensors are missing, misshapen, not finite or unknown; see `require_fit`.
         """
-        own = {name: value for name, value in state.items() if not name.startswith(OF_HOTWORDS)}
+        own = {name: value for name, value in state.items() if not name.startswith(OF_PHRASES + OF_SEACO)}
         return fitted(lambda: cls(config, vocab_size), own, origin, f"its config and {vocab_size} tokens")

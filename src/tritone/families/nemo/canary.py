@@ -7,6 +7,7 @@ models/canary; NeMo, nemo/collections/common/prompts/canary2.py.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,9 +64,15 @@ PROMPT: tuple[str, ...] = (
     *("<|startofcontext|>", "<|startoftranscript|>", "<|emo:undefined|>", "language", "target_language"),
     *("punctuation", "<|noitn|>", "word_times", "<|nodiarize|>"),
 )
+FIRST_PROMPT: tuple[str, ...] = ("<|startoftranscript|>", "language", "task", "target_language", "punctuation")
+PROMPTS: Mapping[str, tuple[str, ...]] = {"canary2": PROMPT, "canary": FIRST_PROMPT}
+"""By NeMo's name of the format: what stands before a text, and the places of what requests choose."""
+
+TASKS = ("<|transcribe|>", "<|translate|>")
 PUNCTUATION = ("<|nopnc|>", "<|pnc|>")
 WORD_TIMES = ("<|notimestamp|>", "<|timestamp|>")
 END = "<|endoftext|>"
+CODE = re.compile(r"<\|(?!pnc|itn)([a-z]{2,3})\|>")  # the token of a language
 # Those of canary-1b-v2; tokens there are for many more languages.
 LANGUAGES = (
     *("en", "bg", "hr", "cs", "da", "nl", "et", "fi", "fr", "de", "el", "hu", "it", "lv", "lt", "mt", "pl", "pt"),
@@ -112,6 +119,8 @@ class Checkpoint:
     end: int
     prompt: tuple[int | Slot, ...]
     languages: Mapping[str, int]
+    language: str
+    task: tuple[int, int] | None
     punctuation: tuple[int, int]
     word_times: tuple[int, int] | None
     times: tuple[int, int] | None
@@ -172,25 +181,40 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def prompt_of(
-    tokens: Sequence[str], origin: str, *, has_times: bool, languages: Sequence[str] = LANGUAGES
+    tokens: Sequence[str],
+    origin: str,
+    *,
+    has_times: bool,
+    languages: Sequence[str] = LANGUAGES,
+    usual: str | None = None,
+    form: str = "canary2",
 ) -> dict[str, Any]:
-    """What of a `Checkpoint` follows from its tokens; `has_times`: whether it was trained to write times.
+    """What of a `Checkpoint` follows from its tokens.
+
+    Args:
+        has_times: whether it was trained to write times.
+        languages: that it knows, where there are tokens of them; if there are of none, all that tokens are of.
+        usual: the one of its own prompts; None for English.
+        form: the prompt's, of `PROMPTS`.
 
     Raises:
         ExportError: a token of the prompt is not there.
     """
     ids = {token: id for id, token in enumerate(tokens)}
-    needed = [each for each in PROMPT if each.startswith("<|")] + [*PUNCTUATION, WORD_TIMES[0], END]
-    if missing := [each for each in needed if each not in ids]:
-        raise ExportError(f"{origin} has no {', '.join(missing)}: its prompts are of another form than Canary's second")
-    known = {code: ids[token] for code in languages if (token := f"<|{code}|>") in ids}
+    prompt = PROMPTS[form]
+    choices = {"punctuation": PUNCTUATION, "task": TASKS, "word_times": WORD_TIMES[:1]}
+    needed = [token for each in prompt for token in choices.get(each, (each,) if each.startswith("<|") else ())]
+    if missing := [each for each in (*needed, END) if each not in ids]:
+        raise ExportError(f"{origin} has no {', '.join(missing)}, which prompts of form {form} are made of")
+    known = {code: ids[token] for code in (*languages, usual) if (token := f"<|{code}|>") in ids}
+    known = known or {found[1]: id for token, id in ids.items() if (found := CODE.fullmatch(token))}
     if not known:
         raise ExportError(f"{origin} has no token of a language, such as <|en|>")
     first = ids.get("<|0|>")
     count = 0
     while first is not None and first + count < len(tokens) and tokens[first + count] == f"<|{count}|>":
         count += 1
-    timed = has_times and count > 1 and WORD_TIMES[1] in ids
+    timed = has_times and "word_times" in prompt and count > 1 and WORD_TIMES[1] in ids
     assert not timed or first is not None
 
     def place(each: str) -> int | str:
@@ -201,8 +225,10 @@ def prompt_of(
     return {
         "tokens": tokens,
         "end": ids[END],
-        "prompt": tuple(map(place, PROMPT)),
+        "prompt": tuple(map(place, prompt)),
         "languages": known,
+        "language": next((each for each in (usual, "en") if each in known), next(iter(known))),
+        "task": tuple(ids[each] for each in TASKS) if "task" in prompt else None,
         "punctuation": tuple(ids[each] for each in PUNCTUATION),
         "word_times": tuple(ids[each] for each in WORD_TIMES) if timed else None,
         "times": (first, first + count - 1) if timed and first is not None else None,

@@ -1,4 +1,4 @@
-"""Canary in NeMo's own archives: canary-180m-flash, canary-1b-flash, canary-1b-v2.
+"""Canary in NeMo's own archives: canary-1b, canary-180m-flash, canary-1b-flash, canary-1b-v2.
 
     FILE.nemo  ->  canary.Checkpoint
 
@@ -18,7 +18,7 @@ from tritone.families.export.checkpoint import load_checkpoint, state_of, withou
 from tritone.families.export.settings import Section, shown
 from tritone.families.export.tokens import pieces_of
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
-from tritone.families.nemo.canary import LANGUAGES, Checkpoint, canary_sizes, made, prompt_of
+from tritone.families.nemo.canary import CODE, LANGUAGES, PROMPTS, Checkpoint, canary_sizes, made, prompt_of
 from tritone.families.nemo.config import ENCODER_KEYS, FEATURE_KEYS, MAX_LAYERS, encoder_config, feature_config
 from tritone.families.nemo.model import BANDS, TRAINING, check_bands
 
@@ -69,7 +69,7 @@ def read_archive(path: Path) -> Checkpoint:
     try:
         features = feature_config(whole.section("preprocessor", FEATURE_KEYS))
         encoder = encoder_config(whole.section("encoder", ENCODER_KEYS), features)
-        heads = _heads(whole)
+        form, heads = str(whole.get("prompt_format", None)), _heads(whole)
     except ExportError as error:
         raise ExportError(f"{path}: {error}") from error
     if BANDS in (tensors := state_of(loaded, path).tensors):
@@ -82,7 +82,9 @@ def read_archive(path: Path) -> Checkpoint:
     if len(pieces) > decoder.vocab:
         raise ExportError(f"{path}: its tokenizers have {len(pieces)} pieces, its decoder {decoder.vocab} tokens")
     tokens = [*pieces, *(f"<unused-{id}>" for id in range(len(pieces), decoder.vocab))]
-    found = prompt_of(tokens, str(path), has_times=languages != LANGUAGES, languages=languages)
+    found = prompt_of(
+        tokens, str(path), has_times=languages != LANGUAGES, languages=languages, usual=_usual(whole), form=form
+    )
     return Checkpoint(
         network=made(state, features, encoder, decoder, str(path)),
         features=features,
@@ -118,8 +120,8 @@ def _sizes(state: Mapping[str, Tensor], path: Path) -> dict[str, int]:
 
 def _heads(whole: Section) -> int:
     """The number of the decoder's heads, after making sure that its form is the one that is computed here."""
-    if (found := whole.get("prompt_format", None)) != "canary2":
-        raise ExportError(f"prompt_format is {shown(found)}; only canary2, of the flash models and v2, can be exported")
+    if (found := whole.get("prompt_format", None)) not in PROMPTS:
+        raise ExportError(f"prompt_format is {shown(found)}; those that can be exported are {', '.join(PROMPTS)}")
     if "transf_encoder" in whole and whole.section("transf_encoder").whole("num_layers", 0, least=0):
         raise ExportError("transf_encoder has layers; only models without a second encoder can be exported")
     section = whole.section("transf_decoder")
@@ -131,6 +133,14 @@ def _heads(whole: Section) -> int:
         if settings.flag(name, False) != only:
             raise ExportError(f"transf_decoder.config_dict.{name} is {not only}; only {only} can be exported")
     return settings.whole("num_attention_heads")
+
+
+def _usual(whole: Section) -> str | None:
+    """The language of the prompts that the model was trained with last, if the config says it."""
+    turns = whole.get("prompt_defaults", None)
+    slots = [turn.get("slots") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    named = [str(each.get("source_lang")) for each in slots if isinstance(each, dict)]
+    return next((found[1] for each in named if (found := CODE.fullmatch(each))), None)
 
 
 def _pieces(path: Path, whole: Section) -> tuple[list[str], tuple[str, ...]]:

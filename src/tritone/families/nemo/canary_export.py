@@ -15,7 +15,6 @@ from tritone.families.nemo.canary import Checkpoint
 from tritone.families.nemo.options import NemoOptions
 
 LONGEST_S = 40  # of what the models were trained with
-ENGLISH = "en"
 
 
 class CanaryModel(AttendedModel):
@@ -48,7 +47,8 @@ class CanaryModel(AttendedModel):
             prompt=found.prompt,
             silent=found.silent,
             languages=dict(found.languages),
-            language=ENGLISH if ENGLISH in found.languages else next(iter(found.languages)),
+            language=found.language,
+            task=found.task,
             punctuation=found.punctuation,
             word_times=found.word_times,
             times=found.times,

@@ -2,8 +2,8 @@
 
     VOICE.onnx, VOICE.onnx.json  ->  manifest.json, model.onnx
 
-The network stays as it is; its tensors get the names of ours, and its samples one axis. Both graphs are run before the
-bundle is written, without noise, and compared.
+The network stays as it is; its tensors get the names of ours, its samples one axis, and its noise is the same at every
+call. Both graphs are run before the bundle is written, without noise, and compared.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,14 @@ from tritone.families.onnx.forms import weights_of
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
 from tritone.families.piper.config import read_config
+from tritone.families.piper.noise import fix_noise
+from tritone.pipelines.memory import record
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import phoneme_ids
 
 NAMES = {"input": "phonemes", "input_lengths": "num_phonemes", "scales": "scales", "sid": "speaker"}
 """Piper's inputs, and what they are called in bundles."""
-OUTPUT = "waveform"
+SOUND, OUTPUT = "output", "waveform"
 TRIAL = "hɛloʊ wɜːld"
 MAX_DIFFERENCE = 1e-5  # of samples; the networks are the same
 GRAPH = "model.onnx"
@@ -76,6 +78,8 @@ def export_piper(
                 provenance=provenance("piper", {voice.name: voice, beside.name: beside}, {}, ONNX_PACKAGES),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     parameters = sum(int(np.prod(each.dims)) for each in weights_of(model))
     return ExportReport(bundle, parameters, bundle_bytes(bundle), {GRAPH: difference})
 
@@ -84,29 +88,35 @@ def _check(source: Source, synthesis: Synthesis) -> None:
     """Make sure that a graph takes what voices of Piper take."""
     wanted = [name for name in NAMES if name != "sid" or synthesis.speakers]
     found = [each.name for each in source.inputs]
-    if sorted(found) != sorted(wanted) or len(source.outputs) != 1:
+    if sorted(found) != sorted(wanted) or (len(source.outputs) != 1 and _sound(source).name != SOUND):
         raise ExportError(
             f"{source.path} takes {', '.join(found)} and has {len(source.outputs)} outputs; a voice of Piper with "
             f"{len(synthesis.speakers) or 'one'} speaker{'s' if synthesis.speakers else ''} takes {', '.join(wanted)} "
-            "and has one"
+            f"and has one, or one that is called {SOUND}"
         )
     kinds = {"scales": (TensorProto.FLOAT, 1), "input": (TensorProto.INT64, 2)}
     for each in source.inputs:
         dtype, axes = kinds.get(each.name, (TensorProto.INT64, 1))
         if (each.dtype, len(each.shape)) != (dtype, axes):
             raise ExportError(f"{source.path}: the input {each} is not that of a voice of Piper")
-    if source.outputs[0].dtype != TensorProto.FLOAT:
-        raise ExportError(f"{source.path}: the output {source.outputs[0]} is no float32")
+    if _sound(source).dtype != TensorProto.FLOAT:
+        raise ExportError(f"{source.path}: the output {_sound(source)} is no float32")
+
+
+def _sound(source: Source) -> Any:
+    """The output with the samples: the only one, or that of the name, beside which newer voices have lengths."""
+    return next((each for each in source.outputs if each.name == SOUND), source.outputs[0])
 
 
 def _ours(source: Source) -> Any:
-    """The graph with our names, and samples (batch, samples)."""
+    """The graph with our names, noise that is always the same, and samples (batch, samples)."""
     names = {each.name: NAMES[each.name] for each in source.inputs if NAMES[each.name] != each.name}
     model = renamed(OnnxSource(source.path, source.model, ()), names)
     graph = model.graph
     if OUTPUT in {name for node in graph.node for name in node.output}:
         raise ExportError(f"{source.path} has a tensor {OUTPUT} already; it is no voice of Piper")
-    graph.node.append(helper.make_node("Flatten", [graph.output[0].name], [OUTPUT], axis=1))
+    fix_noise(model)
+    graph.node.append(helper.make_node("Flatten", [_sound(source).name], [OUTPUT], axis=1))
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", "samples"]))
     return model
@@ -115,11 +125,11 @@ def _ours(source: Source) -> Any:
 def _difference(source: Source, synthesis: Synthesis, path: Path) -> float:
     """The largest difference of our graph's samples from the original's."""
     ids = phoneme_ids(TRIAL, synthesis)
-    scales = np.array([0, synthesis.length, 0], np.float32)  # without noise, which differs from call to call
+    scales = np.array([0, synthesis.length, 0], np.float32)  # without noise, of which Piper draws other at every call
     inputs = {"input": np.array([ids]), "input_lengths": np.array([len(ids)]), "scales": scales}
     if synthesis.speakers:
         inputs["sid"] = np.array([max(synthesis.speakers.values())])
-    (wanted,) = run(opened(source.path), source, inputs, [source.outputs[0].name])
+    (wanted,) = run(opened(source.path), source, inputs, [_sound(source).name])
     (found,) = run(opened(path), source, {NAMES[name]: value for name, value in inputs.items()}, [OUTPUT])
     difference = largest_difference(found, wanted.reshape(1, -1), GRAPH)
     if difference > MAX_DIFFERENCE or not found.size:

@@ -17,7 +17,7 @@ from tritone.bundle.manifest import Manifest, Precision
 from tritone.errors import ExportError, MissingDependencyError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.onnx.source import read_metadata
-from tritone.families.sherpa_onnx.folder import ModelFiles, find_model, find_moonshine
+from tritone.families.sherpa_onnx.folder import ModelFiles, find_model, find_moonshine, find_streams
 from tritone.families.sherpa_onnx.funasr import IMPORTERS as FUNASR
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, Importer, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
@@ -62,8 +62,8 @@ def export_sherpa_onnx(
         folder: with the ONNX files and tokens.txt.
         output: the bundle's folder; an older bundle there is replaced.
         variant: which model, where the folder holds several; see `find_model`.
-        precisions: those to take; by default all that there are. The first is the bundle's default. Of Whisper and
-            Moonshine those to make, by default float32.
+        precisions: those to take; by default all that there are. The first is the bundle's default. Of Whisper,
+            Moonshine and Paraformers for streams those to make, by default float32.
         tokens: the token table, if it is not in the folder.
         name: of the model; by default the output folder's name.
         tail_padding_ms: silence that serving appends to every utterance.
@@ -72,7 +72,7 @@ def export_sherpa_onnx(
     Raises:
         ExportError: the folder holds no model that can be imported, or a damaged one; the message says why.
         BundleError: the output folder is in use for something else.
-        MissingDependencyError: the folder holds a Moonshine, and torch is not installed.
+        MissingDependencyError: the folder holds a Moonshine or a Paraformer for streams, and torch is not installed.
         ValueError: a precision is unknown or given twice.
     """
     if (whisper := find_files(folder)) is not None:
@@ -103,6 +103,25 @@ def export_sherpa_onnx(
         progress("reading the model")
         report = write_bundle(MoonshineModel(options), options)
         files = ModelFiles("encoder-decoder", "", {}, moonshine.tokens)
+        return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
+    if (streams := find_streams(folder)) is not None:
+        if variant is not None or tokens is not None:
+            raise ExportError(f"{folder} holds a Paraformer for streams: leave out variant and tokens")
+        try:
+            from tritone.families.funasr.export import export_funasr
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                f"importing Paraformers for streams needs {error.name}, which is not installed: {pip_install('export')}"
+            ) from error
+        report = export_funasr(
+            folder=folder,
+            output=output,
+            name=name,
+            precisions=precisions or ("fp32",),
+            tail_padding_ms=tail_padding_ms,
+            progress=progress,
+        )
+        files = ModelFiles("paraformer", "", {}, streams.tokens)
         return ImportReport(report.bundle, files, report.bytes, report.differences, notes=report.notes)
     if found := find_punctuation(folder):
         if tokens is not None or tail_padding_ms:

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
+from tritone.families.onnx.source import read_metadata
 
 Part = Literal["encoder", "decoder", "joiner", "model"]
 
@@ -33,15 +34,51 @@ class ModelFiles:
     """The files of one model.
 
     `graphs`: for each precision, the best first, a file for every part. A part that was not written in a precision is
-    there in another one. Of Whisper, Moonshine and punctuation models it is empty.
+    there in another one. Of Whisper, Moonshine, punctuation models and Paraformers for streams it is empty.
     """
 
-    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder", "punctuation"]
+    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder", "paraformer", "punctuation"]
     variant: str
     graphs: Mapping[Precision, Mapping[Part, Path]]
     tokens: Path
 
 
+@dataclass(frozen=True)
+class StreamFiles:
+    """The files of a Paraformer for streams. `int8`: whether matrices are stored so, in one of them at least."""
+
+    encoder: Path
+    decoder: Path
+    tokens: Path
+
+    @property
+    def int8(self) -> bool:
+        return any(".int8" in path.name for path in (self.encoder, self.decoder))
+
+
+def find_streams(folder: Path) -> StreamFiles | None:
+    """The files of a Paraformer for streams in a folder, those in float32 before those in int8; None if it holds none.
+
+    Raises:
+        ExportError: there are several, the tokens are missing, or a file is damaged.
+    """
+    found = {
+        name: (_best(parts["encoder"]), _best(parts["decoder"]))
+        for name, parts in _by_variant(folder).items()
+        if {"encoder", "decoder"} <= set(parts) and not {"joiner", "model"} & set(parts)
+    }
+    found = {name: each for name, each in found.items() if STREAM_KEY in read_metadata(each[0])}
+    if not found:
+        return None
+    if len(found) > 1:
+        raise ExportError(f"{folder} holds several Paraformers, {_listed(found)}: put each in a folder of its own")
+    [(encoder, decoder)] = found.values()
+    if not (tokens := folder / "tokens.txt").is_file():
+        raise ExportError(f"{folder} holds a Paraformer of sherpa-onnx without tokens.txt")
+    return StreamFiles(encoder, decoder, tokens)
+
+
+STREAM_KEY = "decoder_num_blocks"  # in the metadata of a Paraformer for streams
 MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
 MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later Moonshine models
 
@@ -173,7 +210,7 @@ def _choose(folder: Path, found: Mapping[str, Parts], complete: Mapping[str, Par
     return next(iter(complete))
 
 
-def _listed(variants: Mapping[str, Parts]) -> str:
+def _listed(variants: Mapping[str, object]) -> str:
     return ", ".join(map(repr, list(variants)[:10]))
 
 

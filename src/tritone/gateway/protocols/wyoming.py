@@ -5,7 +5,8 @@
         ->  {"type": "transcript-start"}  {"type": "transcript-chunk", "data": {"text": "one"}}  ...
             {"type": "transcript", "data": {"text": "one two"}}  {"type": "transcript-stop"}
 
-Where a classifier decides on turns, `voice-started` and `voice-stopped` tell where they begin and end.
+Where a classifier decides on turns, `voice-started` and `voice-stopped` tell where they begin and end. Texts are spoken
+by `wyoming_speech.py`.
 
 The protocol knows no keys: where keys are needed, its clients are those that `anybody:` admits.
 
@@ -25,6 +26,7 @@ from tritone.errors import InputError, ServerSetupError
 from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.wyoming_speech import Speaker, programs
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import GOODBYE_S, MAX_TEXT, UNREAD_S, as_json, read_json
 from tritone.gateway.visit import VISIT, Visit
@@ -175,6 +177,7 @@ class _Client:
         """Answer events until the client ends."""
         limits = self._gateway.options.limits
         caller = await self._gateway.admit({}, {}, protocol=PROTOCOL)
+        speaker = Speaker(self._gateway.speech.voices, caller, self.send)
         async with AsyncExitStack() as stack:
             while True:
                 try:
@@ -205,6 +208,8 @@ class _Client:
                     case Event("audio-stop"):
                         await self._finish()
                         await stack.aclose()
+                    case Event("synthesize" | "synthesize-start" | "synthesize-chunk" | "synthesize-stop"):
+                        await speaker.take(event.type, event.data)
 
     def _begin(self, event: Event) -> None:
         """Take the format of the audio that comes."""
@@ -253,7 +258,7 @@ class _Client:
         if self._live is None:
             await self.send("transcript-start")
         self._live = None
-        known = {"language": language} if language else {}
+        known: dict[str, Any] = {"language": language} if language else {}
         await self.send("transcript", text=self._text, **known)
         await self.send("transcript-stop")
 
@@ -277,9 +282,10 @@ class _Client:
             "supports_transcript_streaming": True,
             **about,
         }
-        return {"asr": [program]}
+        speaking = await programs(self._gateway.speech.voices, NAME, about)
+        return {"asr": [program], **({"tts": speaking} if speaking else {})}
 
-    async def send(self, kind: str, **data: Any) -> None:
+    async def send(self, kind: str, payload: bytes = b"", **data: Any) -> None:
         """Send an event; waits for a client that reads slowly.
 
         Raises:
@@ -287,8 +293,9 @@ class _Client:
             TimeoutError: it does not read.
         """
         values = as_json(data).encode() if data else b""
-        head = {"type": kind, "version": "1.0.0", **({"data_length": len(values)} if values else {})}
-        self._writer.write(as_json(head).encode() + b"\n" + values)
+        sizes = {"data_length": len(values), "payload_length": len(payload)}
+        head = {"type": kind, "version": "1.0.0", **{name: size for name, size in sizes.items() if size}}
+        self._writer.write(as_json(head).encode() + b"\n" + values + payload)
         await asyncio.wait_for(self._writer.drain(), UNREAD_S)
 
 

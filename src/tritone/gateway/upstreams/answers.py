@@ -48,12 +48,13 @@ def read_transcript(body: bytes, times: Times, audio_s: float) -> Transcript:
         ServerAnswerError: the answer is not one.
     """
     found = read_object(body)
-    text = _text(found, "text").strip()
+    text = text_of(found, "text").strip()
     words: tuple[Span, ...] = ()
     segments: tuple[Segment, ...] = ()
     if times == "words":
         words = tuple(
-            Span(_text(each, "word").strip(), *_span(each, audio_s), confidence=1.0) for each in _listed(found, "words")
+            Span(text_of(each, "word").strip(), *_span(each, audio_s), confidence=1.0)
+            for each in _listed(found, "words")
         )
         if text and not words:
             raise ServerAnswerError("its answer has no times of words; say times: segments, or times: none, of it")
@@ -94,7 +95,8 @@ def _shown(text: str | bytes) -> str:
     return repr(start if isinstance(start, str) else start.decode("utf-8", "replace"))
 
 
-def _text(found: Mapping[str, Any], name: str) -> str:
+def text_of(found: Mapping[str, Any], name: str) -> str:
+    """The text of a field; raises `ServerAnswerError`."""
     if not isinstance(value := found.get(name), str):
         raise ServerAnswerError(f"its answer has no text as {name}: {_shown(repr(value))}")
     return value
@@ -133,4 +135,4 @@ def _segment(found: Mapping[str, Any], audio_s: float) -> Segment:
     measures: dict[str, Any] = {ours: _number(found, theirs, 0.0) for ours, theirs in MEASURES.items()}
     tokens = found.get("tokens")
     ids = tokens if isinstance(tokens, list) and all(type(each) is int for each in tokens) else ()
-    return Segment(_text(found, "text").strip(), *_span(found, audio_s), tokens=tuple(ids), **measures)
+    return Segment(text_of(found, "text").strip(), *_span(found, audio_s), tokens=tuple(ids), **measures)

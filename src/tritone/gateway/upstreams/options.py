@@ -36,8 +36,9 @@ class UpstreamOptions:
 
     `name`: for clients of the gateway; `model`: as the server calls it, `name` if it is empty. `times`: those that the
     server gives in `verbose_json`. `transcriptions`: whether it has `/audio/transcriptions`, `translates` whether
-    `/audio/translations`. `realtime`: whose Realtime API it has, `rate` that of its audio in Hz, 0 is what that API
-    takes. `languages`: those that requests may name; any where there are none.
+    `/audio/translations`, `events` whether both send what they write where `stream=true` asks for it. `realtime`: whose
+    Realtime API it has, `rate` that of its audio in Hz, 0 is what that API takes. `languages`: those that requests may
+    name; any where there are none.
     """
 
     name: str
@@ -49,6 +50,7 @@ class UpstreamOptions:
     times: Times = "none"
     transcriptions: bool = True
     translates: bool = False
+    events: bool = False
     realtime: Realtime = "none"
     rate: int = 0
     languages: tuple[str, ...] = ()

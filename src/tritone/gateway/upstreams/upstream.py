@@ -36,6 +36,7 @@ from tritone.errors import (
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.upstreams.answers import message_of, read_transcript, shortened
 from tritone.gateway.upstreams.circuit import STATES, Circuit, State
+from tritone.gateway.upstreams.events import TextEvents
 from tritone.gateway.upstreams.options import Times, UpstreamOptions
 from tritone.net.http_client import HttpAnswer, HttpConnections
 from tritone.transcript import Transcript
@@ -151,6 +152,7 @@ class Upstream:
         search: Mapping[str, Any],
         *,
         times: bool = True,
+        on_text: Callable[[str], None] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Transcript:
         """The transcript of samples that fit into one request.
@@ -159,6 +161,7 @@ class Upstream:
             samples: (samples,) at `sample_rate` Hz.
             search: as of `request_fields`.
             times: whether those that the server gives are wanted.
+            on_text: called with the text so far while it is written, by a server that sends events; without times then.
             headers: of the caller's trace and id.
 
         Raises:
@@ -169,7 +172,9 @@ class Upstream:
         translates = search.get("task") == "translate"
         if translates and not self.options.translates:
             raise InputError(f"model '{self.options.name}' does not translate")
-        given: Times = self.options.times if times else "none"
+        if on_text is not None and not self.options.events:
+            on_text = None
+        given: Times = self.options.times if times and on_text is None else "none"
         if translates and given == "words":
             given = "segments"  # OpenAI's translations have no times of words
         fields = [("model", self.model), *request_fields(search, self.options)]
@@ -177,13 +182,21 @@ class Upstream:
         if not translates and given != "none":
             fields += [("timestamp_granularities[]", each.removesuffix("s")) for each in ("segments", given)]
             fields = list(dict.fromkeys(fields))
+        if on_text is not None:
+            fields.append(("stream", "true"))
         pcm = await asyncio.to_thread(load_samples, samples, sample_rate, SAMPLE_RATE, pcm=True)
         wav = wav_file(pcm.astype("<i2", copy=False).tobytes(), tag=PCM, width=2, sample_rate=SAMPLE_RATE)
         kind, body = form(fields, wav)
         path = f"{self._path}/audio/{'translations' if translates else 'transcriptions'}"
         sent = {**self.headers(headers or {}), "content-type": kind, "accept": "application/json"}
+        if on_text is not None:
+            sent["accept"] = "text/event-stream, application/json"
 
         async def ask(timeout_s: float) -> Transcript:
+            if on_text is not None:
+                events = TextEvents(on_text)
+                await self._request(path, sent, body, timeout_s, events.feed)
+                return events.transcript(pcm.size / SAMPLE_RATE)
             answer = await self._request(path, sent, body, timeout_s)
             return read_transcript(answer.body, given, pcm.size / SAMPLE_RATE)
 
@@ -243,12 +256,15 @@ class Upstream:
         return ServerAnswerError(f"it failed ({status}): {message}")
 
     def clean(self, message: str) -> str:
-        """A message of the server or of a library without the server's key."""
+        """A message of the server or of a library without the server's key, as one line that is not too long."""
+        return shortened(self._without_key(message))
+
+    def _without_key(self, message: str) -> str:
         try:
             key = self.options.read_key()
         except ValueError:
             return ""
-        return shortened(message.replace(key, "…") if key else message)
+        return message.replace(key, "…") if key else message
 
     def failed(self, error: TritoneError) -> TritoneError:
         """Count what ended a stream, and name the server in it."""
@@ -282,10 +298,15 @@ class Upstream:
             await asyncio.wait(set(self._leaving))
 
     async def _request(
-        self, path: str, headers: Mapping[str, str], body: Sequence[bytes], timeout_s: float
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        body: Sequence[bytes],
+        timeout_s: float,
+        on_part: Callable[[bytes], None] | None = None,
     ) -> HttpAnswer:
         try:
-            answer = await self._connections.request("POST", path, headers, *body, timeout_s=timeout_s)
+            answer = await self._connections.request("POST", path, headers, *body, timeout_s=timeout_s, on_part=on_part)
         except OSError as error:
             raise self.explain(error, timeout_s) from error
         if answer.status != 200:
@@ -337,7 +358,8 @@ class Upstream:
 
     def _named(self, error: TritoneError) -> TritoneError:
         """The error, saying of whom it is."""
-        return error.saying(f"upstream '{self.options.name}' at {self.options.url}: {error}")
+        message = self._without_key(str(error))
+        return error.saying(f"upstream '{self.options.name}' at {self.options.url}: {message}")
 
     def _show(self, state: State) -> None:
         for each in STATES:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import SearchOptions
+from tritone.search.transducer.device_beam import DeviceBeam
 
 MAX_DEVICE_BEAM = 16  # wider ones are searched on the CPU
 LEAST_FRAMES = 16
@@ -57,11 +58,12 @@ class DeviceTransducer:
         self._weights = weights
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
-        self._state_rows: Any = None
+        self._state_rows: dict[int, Any] = {}  # `StateRows` of greedy searches, 0, and of each beam
+        self._tables: Any = None  # `BonusTables`, once there are hotwords
         self._making = threading.Lock()
 
-    def compile(self, rows: int, done: Callable[[Any], None]) -> None:
-        """Compile predictor and joiner for steps of `stateful`, with up to so many rows.
+    def compile(self, rows: int, done: Callable[[Any], None], beam: int = 0) -> None:
+        """Compile predictor and joiner for steps of `stateful`, or with a beam of `beams`, with up to so many rows.
 
         A step of either is some twenty small kernels, and a joiner's product is slow where the number of tokens is no
         multiple of eight: the compiler puts the former together and pads the latter.
@@ -76,8 +78,8 @@ class DeviceTransducer:
 
         network, most = self._network, _padded((rows, 1))[0]
         for graph, outputs, each in (
-            (network.predictor_graph, _stepped(network), most),
-            (network.joiner_graph, ("logits",), most * LOOK_AHEAD),
+            (network.predictor_graph, _stepped(network), most * max(1, beam)),
+            (network.joiner_graph, ("logits",), most * (beam or LOOK_AHEAD)),
         ):
             shapes = {name: (each, *spec.shape[1:]) for name, spec in graph.inputs.items()}
             graph.compile_shapes([shapes], outputs, done=done)
@@ -98,7 +100,7 @@ class DeviceTransducer:
             contexts: (rows, context_size) the last tokens before the first frame.
             max_symbols: the most tokens of one frame, of all rows.
         """
-        from tritone.search.device.greedy import GreedyLoop
+        from tritone.search.device.greedy import LOOK_AHEAD, GreedyLoop, look_ahead
 
         count = len(num_frames)
         shape = _padded(encoder_out.shape)
@@ -108,15 +110,17 @@ class DeviceTransducer:
             _filled(contexts, shape[0], np.int64),
             _filled(penalties, shape[0], np.float32),
         ]
-        name = "greedy", max_symbols, penalised
+        ahead = look_ahead(encoder_out.shape[1]) if self._whole is None else LOOK_AHEAD
+        name = "greedy", max_symbols, penalised, ahead
 
         def make() -> Any:
             if self._whole is not None:
                 return self._whole.WholeGreedy(self._weights, **self._tokens, max_symbols=max_symbols)
-            return GreedyLoop(**self._of_network(), max_symbols=max_symbols, penalised=penalised)
+            return GreedyLoop(**self._of_network(), max_symbols=max_symbols, penalised=penalised, look_ahead=ahead)
 
         loop, steps = self._loop(name, make), None if self._whole is None else 0
-        counts, fields, log_probs, last = self._loops(name, loop, encoder_out, shape, small, steps)
+        found = self._loops(name, loop, encoder_out, shape, small, steps, block=max(2, ahead))
+        counts, fields, log_probs, last = found
         most = int(counts.max(initial=0))
         confidences = np.exp(np.minimum(log_probs[:count, :most], 0))
         rows = [
@@ -140,20 +144,20 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
             goes_on: whether frames may follow.
         """
-        from tritone.search.device.greedy import LOOK_AHEAD
+        from tritone.search.device.greedy import look_ahead
         from tritone.search.device.stateful import FIRST, StatefulLoop
 
         reads = [each.row or FIRST for each in searches]
-        state_rows = self._rows_with(searches if goes_on else ())
+        state_rows = self._rows_with(searches if goes_on else (), 0)
         shape = _padded(encoder_out.shape)
-        lengths = np.clip(num_frames, 0, most_frames := encoder_out.shape[1]).tolist()
+        lengths = np.clip(num_frames, 0, encoder_out.shape[1]).tolist()
         numbers = [
             (count, each.ahead, each.symbols, each.max_symbols, read, each.row)
             for each, count, read in zip(searches, lengths, reads, strict=True)
         ]
         penalties = [each.blank_penalty for each in searches]
         most, penalised = max(each.max_symbols for each in searches), any(penalties)
-        ahead = min(LOOK_AHEAD, 1 << max(0, most_frames - 1).bit_length())  # steps of streams may have fewer frames
+        ahead = look_ahead(encoder_out.shape[1])
         name = "stateful", most, penalised, ahead
 
         def make() -> Any:
@@ -161,7 +165,9 @@ class DeviceTransducer:
             return StatefulLoop(**network, max_symbols=most, penalised=penalised, look_ahead=ahead)
 
         small = [_filled(numbers, shape[0], np.int64), _filled(penalties, shape[0], np.float32)]
-        (block,) = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        # One block is computed in vain, so in short chunks of streams they are short too.
+        loop, steps = self._loop(name, make), max(2, ahead)
+        (block,) = self._loops(name, loop, encoder_out, shape, small, None, block=steps)
         heads, longest = block[: len(searches), :3, 0].tolist(), 1 + int(block[: len(searches), 0, 0].max())
         fields = block[: len(searches), :, 1:longest].copy()  # of a block that is mostly room
         fields[:, 1:3] += np.array([each.num_frames for each in searches], np.int32)[:, None, None]
@@ -174,23 +180,95 @@ class DeviceTransducer:
             found.append(TokenRow(ids, starts, ends, confidences[row, :tokens]))
         return found
 
-    def _rows_with(self, searches: Sequence[DeviceState]) -> Any:
-        """The predictor's states; each of these searches has a row in them, as long as it is there."""
-        from tritone.search.device.stateful import StateRows
+    @staticmethod
+    def takes(scorer: Any) -> bool:
+        """Whether beams here can have a scorer, see `BonusTables.takes`."""
+        from tritone.search.device.bonuses import BonusTables
+
+        return BonusTables.takes(scorer)
+
+    def share(self, scorer: Any) -> Any:
+        """The place of a scorer of hotwords in the tables of beams, as of `BonusTables.share`."""
+        from tritone.search.device.bonuses import BonusTables
 
         with self._making:
-            if self._state_rows is None:
+            if self._tables is None:
+                silent = (self._network.blank_id,)
+                self._tables = BonusTables(scorer.num_tokens, silent, self._place, self._loops.between)
+        return self._tables.share(scorer)
+
+    def beams(
+        self,
+        searches: Sequence[DeviceBeam],
+        encoder_out: Any,
+        num_frames: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """Search further frames of some rows by modified beam search with a predictor that has a state.
+
+        Args:
+            searches: one for each row, all different and with the same beam.
+            encoder_out: (rows, frames, dim), held on the device or an array.
+        """
+        from tritone.search.device.greedy import look_ahead
+        from tritone.search.device.kernels_for import stateful_beams_for
+        from tritone.search.device.stateful import FIRST
+        from tritone.search.device.stateful_beam import StatefulBeamLoop
+
+        beam = searches[0].beam
+        state_rows = self._rows_with(searches, beam)
+        tables = self._tables if any(each.share is not None for each in searches) else None
+        shape = _padded(encoder_out.shape)
+        penalties = [each.blank_penalty for each in searches]
+        penalised = any(penalties)
+        name = "stateful-beam", beam, penalised, tables is not None
+
+        def make() -> Any:
+            # Tried with the first beam, as most models have none; nothing else is recorded meanwhile.
+            self._loops.between(lambda: stateful_beams_for(self._place), False)
+            network = self._of_stateful(state_rows) | {"kernels": stateful_beams_for(self._place)}
+            return StatefulBeamLoop(**network, tables=tables, beam=beam, penalised=penalised)
+
+        loop, block = self._loop(name, make), max(2, look_ahead(encoder_out.shape[1]))
+        weights = [
+            _filled(penalties, shape[0], np.float32),
+            _filled([each.temperature for each in searches], shape[0], np.float64, 1.0),
+        ]
+        first, ends = np.zeros(len(searches), np.int64), np.clip(num_frames, 0, encoder_out.shape[1])
+        while np.any(first < ends):
+            # A stream goes as far as old differences are decided, and then on.
+            counts = [each.ready(left) for each, left in zip(searches, (ends - first).tolist(), strict=True)]
+            numbers = [
+                (at, count, each.row if each.num_frames else FIRST, each.row, each.entry, each.kept)
+                for each, at, count in zip(searches, first.tolist(), counts, strict=True)
+            ]
+            small = [_filled(numbers, shape[0], np.int64), *weights]
+            scores, hashes, found = self._loops(name, loop, encoder_out, shape, small, max(counts), block=block)
+            for row, (search, count) in enumerate(zip(searches, counts, strict=True)):
+                search.follow(scores[row].copy(), hashes[row].copy(), found[row], count)
+            first += counts
+
+    def _rows_with(self, searches: Sequence[DeviceState] | Sequence[DeviceBeam], beam: int) -> Any:
+        """The states of searches, greedy ones if `beam` is 0; each of these has a row there as long as it is there."""
+        from tritone.search.device.stateful import StateRows
+        from tritone.search.device.stateful_beam import beam_rows
+
+        with self._making:
+            if beam not in self._state_rows:
                 vector, states = self._network.first
-                rows = StateRows([vector, *states], self._place)
+                if beam:
+                    rows = beam_rows(vector, states, beam, self._place)
+                else:
+                    rows = StateRows([vector, *states], self._place)
                 self._loops.between(rows.grow)
-                self._state_rows = rows
+                self._state_rows[beam] = rows
+            rows = self._state_rows[beam]
             for search in searches:
                 if not search.row:
-                    if not self._state_rows.free:
-                        self._loops.between(self._state_rows.grow)
-                    search.row = self._state_rows.free.popleft()
-                    weakref.finalize(search, self._state_rows.free.append, search.row).atexit = False
-            return self._state_rows
+                    if not rows.free:
+                        self._loops.between(rows.grow)
+                    search.row = rows.free.popleft()
+                    weakref.finalize(search, rows.free.append, search.row).atexit = False
+            return rows
 
     def modified_beam(
         self,

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from typing import Self
 
 Hotwords = tuple[tuple[str, float], ...]
+Phrase = tuple[int, ...]
 
 STATES = ("token_vectors", "token_states")  # of the decoder, which that for hotwords looks at
+MAX_KNOWN = 10_000  # phrases whose vectors are kept: 20 MB at the published size
+PHRASES_OF_A_CALL = 256
 LEAD = 1  # frames from the start of a token to its peak; upstream shifts times by one and a half
 
 
@@ -85,7 +89,10 @@ class ParaformerSearching(Searching):
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
         if mode == "contextual" and not bundle.has("hotword_decoder"):
-            return "this Paraformer has no part that is told hotwords, as SeACo-Paraformers have; search with greedy"
+            return (
+                "this Paraformer has no part that is told hotwords, as SeACo- and ContextualParaformers have; search "
+                "with greedy"
+            )
         return super().obstacle(bundle, mode)
 
     def __init__(
@@ -115,7 +122,10 @@ class ParaformerSearching(Searching):
             _, self._decoder = open_chosen(bundle, "decoder", placement)
         self._told: Told | None = None
         if bundle.has("hotword_decoder"):
-            self._told = Told(bundle, open_chosen(bundle, "hotword_decoder", placement)[1])
+            reads, decodes = (
+                open_chosen(bundle, each, placement)[1] for each in ("hotword_encoder", "hotword_decoder")
+            )
+            self._told = Told(bundle, reads, decodes)
         self._silent = np.array(sorted(bundle.vocabulary.silent_ids), np.int64)
         self._size = bundle.manifest.tokens.size
         self.options = self.check(self._settings.options)
@@ -183,7 +193,7 @@ class ParaformerSearching(Searching):
             states = {name: np.ascontiguousarray(found[name][told]) for name in STATES}
             hotwords = [options[row].hotwords for row in told]
             theirs, log_probs = self._told.best(states | {"num_tokens": feed["num_tokens"][told]}, hotwords)
-            is_theirs = theirs != self._told.no_bias
+            is_theirs = theirs != (-1 if self._told.no_bias is None else self._told.no_bias)
             ids[told] = np.where(is_theirs, theirs, ids[told])
             best[told] = np.where(is_theirs, log_probs, best[told])
         return ids, best
@@ -224,15 +234,21 @@ def _tells(options: SearchOptions) -> bool:
 
 
 class Told:
-    """The decoder that is told hotwords: tokens that belong to one of them, and `no_bias` where there is none."""
+    """The decoder that is told hotwords: tokens that belong to one of them, and `no_bias` where there is none.
 
-    def __init__(self, bundle: Bundle, graph: Graph) -> None:
+    May be called from several threads.
+    """
+
+    def __init__(self, bundle: Bundle, reads: Graph, decodes: Graph) -> None:
+        """Take the graph that makes vectors of phrases and that which decodes with them."""
         assert bundle.manifest.hotwords is not None
         assert bundle.manifest.tokens.sos_id is not None
         self.no_bias = bundle.manifest.hotwords.no_bias
         self.phrases = lru_cache(MAX_SCORERS)(Phrases(bundle).ids)
         self._none = (bundle.manifest.tokens.sos_id,)  # the last of each list, which is no phrase
-        self._graph = graph
+        self._reads, self._decodes = reads, decodes
+        self._known: dict[Phrase, Array] = {}  # vectors of the newest phrases
+        self._lock = Lock()
 
     def best(self, states: Mapping[str, Array], hotwords: Sequence[Hotwords]) -> tuple[Array, Array]:
         """The best token of each place and its log-probability, of rows with their hotwords."""
@@ -240,12 +256,26 @@ class Told:
         numbers = {phrase: number for number, phrase in enumerate(dict.fromkeys(chain(*lists)))}
         listed = [[numbers[phrase] for phrase in each] for each in lists]
         feed = {
-            "phrases": _table(list(numbers), MAX_TOKENS),
-            "phrase_lengths": np.array([len(each) for each in numbers]),
+            "phrase_vectors": self._vectors(list(numbers)),
             "listed": _table(listed, max(map(len, listed))),
             "num_listed": np.array([len(each) for each in listed]),
         }
-        return _best(self._graph({**states, **feed}, ("log_probs",))[0])
+        return _best(self._decodes({**states, **feed}, ("log_probs",))[0])
+
+    def _vectors(self, phrases: Sequence[Phrase]) -> Array:
+        """Vectors (phrases, width) float32; those that were asked for before are known."""
+        known = {phrase: vector for phrase in phrases if (vector := self._known.get(phrase)) is not None}
+        missing = [phrase for phrase in phrases if phrase not in known]
+        for start in range(0, len(missing), PHRASES_OF_A_CALL):
+            some = missing[start : start + PHRASES_OF_A_CALL]
+            lengths = np.array([len(each) for each in some])
+            feed = {"phrases": _table(some, MAX_TOKENS), "phrase_lengths": lengths}
+            known |= zip(some, np.array(self._reads(feed, ("phrase_vectors",))[0]), strict=True)
+        with self._lock:
+            self._known |= {phrase: known[phrase] for phrase in missing}
+            for oldest in list(self._known)[: max(0, len(self._known) - MAX_KNOWN)]:
+                del self._known[oldest]
+        return np.stack([known[phrase] for phrase in phrases])
 
 
 def _table(rows: Sequence[Sequence[int]], width: int) -> Array:

@@ -14,7 +14,6 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.paths import open_file, plain_text
 
-MAX_PHRASES = 49  # upstream chooses among more
 MAX_TOKENS = 16  # of a phrase; graphs take so many, since an LSTM cannot be traced for any number of them
 MAX_BYTES = 64 * 2**20
 PARTS = re.compile(r"[\u4e00-\u9fff\d]|[^\u4e00-\u9fff\d]+")
@@ -34,8 +33,10 @@ class Phrases:
             BundleError: the file of words cannot be read, or is damaged.
             InputError: there are too many, one has a weight that is not above 0, or it cannot be written.
         """
-        if len(hotwords) > MAX_PHRASES:
-            raise InputError(f"this model takes at most {MAX_PHRASES} hotwords, got {len(hotwords)}; send fewer")
+        part = self._bundle.manifest.hotwords
+        assert part is not None
+        if part.max_phrases is not None and len(hotwords) > part.max_phrases:
+            raise InputError(f"this model takes at most {part.max_phrases} hotwords, got {len(hotwords)}; send fewer")
         if rarer := [phrase for phrase, weight in hotwords if weight <= 0]:
             raise InputError(
                 f"hotword {rarer[0]!r} has a weight that is not above 0: this model can only favour phrases, all of "

@@ -23,6 +23,7 @@ from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token, later
 from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.device_beam import DeviceBeam
 from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
 from tritone.search.transducer.memory import StatefulPredictor
@@ -189,6 +190,23 @@ class TransducerBeamSearch(BeamSearch):
         advance_beams([search._state for search in searches], *_frames(outputs, rows))
 
 
+class DeviceBeamSearch(BeamSearch):
+    """Modified beam search on a device with a predictor that has a state; the device keeps what it found."""
+
+    def __init__(self, options: SearchOptions, device: DeviceTransducer, share: Any, history: int | None) -> None:
+        """Start a search; `share` and `history` as of `DeviceBeam`."""
+        self._device, self._state = device, DeviceBeam(options, share=share, history=history)
+        super().__init__(options, self._state)
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Any], rows: Sequence[int]) -> None:
+        for beam in sorted({search._state.beam for search in searches}):
+            places = [place for place, search in enumerate(searches) if search._state.beam == beam]
+            chosen, asked = [searches[place] for place in places], [rows[place] for place in places]
+            states, frames = [search._state for search in chosen], outputs[HELD_OUT].rows(asked)
+            chosen[0]._device.beams(states, frames, of_rows(outputs["num_frames"], asked))
+
+
 class ModifiedBeamSearch(TransducerBeamSearch):
     """Modified beam search of one utterance or stream; of one class, as all that advance together are."""
 
@@ -260,8 +278,9 @@ class TransducerSearching(Searching):
         Args:
             network: its predictor and joiner, which run on `device`.
             settings, threads: as of `Searching`, errors too.
-            graph: the encoder. If all three are programs of torch on a GPU, greedy search runs there too, and for
-                whole utterances modified beam search without a scorer where the predictor has no state.
+            graph: the encoder. If all three are programs of torch on a GPU, greedy search runs there too, and modified
+                beam search: of whole utterances without a scorer where the predictor has no state, and where it has
+                one of streams too, with hotwords that `BonusTables` has room for, but no language model.
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
@@ -295,7 +314,8 @@ class TransducerSearching(Searching):
         found: list[list[Hypothesis]] = [[] for _ in options]
         groups: dict[tuple[str, int], list[int]] = {}
         for row, asked in enumerate(options):
-            if self._is_on_device(asked):
+            # Beams with a predictor that has a state are started as those of streams are.
+            if self._is_on_device(asked) and (self._stateful is None or asked.mode == "greedy"):
                 number = asked.max_symbols if asked.mode == "greedy" else asked.beam
                 assert number is not None
                 groups.setdefault((asked.mode, number), []).append(row)
@@ -325,9 +345,12 @@ class TransducerSearching(Searching):
         """Whether a whole utterance can be searched on the device."""
         if self._device is None or options.mode == "fast-beam":
             return False
-        if self._stateful is not None and options.mode != "greedy":
-            return False
-        return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
+        if options.mode == "greedy":
+            return True
+        scorer = self._scorer(options) if options.beam <= MAX_DEVICE_BEAM else None
+        return options.beam <= MAX_DEVICE_BEAM and (
+            scorer is None or (self._stateful is not None and self._device.takes(scorer))
+        )
 
     def compile(
         self, buckets: Sequence[Bucket], compute: Callable[[int], Mapping[str, Any]], done: Callable[[Any], None]
@@ -336,16 +359,22 @@ class TransducerSearching(Searching):
 
     def compile_steps(self, rows: int, done: Callable[[Any], None]) -> None:
         # A predictor without a state is searched by one kernel that has its weights, where there is one.
-        if self._device is not None and self._stateful is not None and self.options.mode == "greedy":
-            self._device.compile(rows, done)
+        if self._device is not None and self._stateful is not None and self._is_on_device(self.options):
+            self._device.compile(rows, done, 0 if self.options.mode == "greedy" else self.options.beam)
 
     def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
-        # A scorer is made by compiled code, and beams of streams advance on the CPU.
-        on_cpu = options.mode != "greedy" and (in_steps or self._is_scored(options))
+        # A scorer is made by compiled code, beams of streams advance on the CPU, and tokens of those with a predictor
+        # that has a state are kept there.
+        on_cpu = options.mode != "greedy" and (in_steps or self._stateful is not None or self._is_scored(options))
         return on_cpu or not self._is_on_device(options)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if options.mode != "greedy":
+            if self._device is not None and self._stateful is not None and self._is_on_device(options):
+                scorer = self._scorer(options)
+                share = None if scorer is None else self._device.share(scorer)
+                if scorer is None or share is not None:  # else other requests have all room for hotwords
+                    return DeviceBeamSearch(options, self._device, share, history)
             kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
             return kind(options, self._predictor, self._scorer(options), history)
         if self._stateful is not None and self._device is not None:

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from tritone.errors import InputError, MissingDependencyError, OperatorError
-from tritone.pipelines.synthesis.sentences import clauses
+from tritone.texts.sentences import clauses
 
 PROGRAM = "espeak-ng"
 INSTALL = "apt-get install espeak-ng (GPL 3; docs/models/export-piper.md)"

@@ -19,10 +19,11 @@ from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import isolated, prepared, with_options
 from tritone.pipelines.synthesis.options import MAX_CHARACTERS, SynthesisOptions
 from tritone.pipelines.synthesis.phonemes import Espeak
-from tritone.pipelines.synthesis.sentences import MAX_SENTENCE, cleaned, sentences
 from tritone.runtime.graph import Array
+from tritone.texts.sentences import MAX_SENTENCE, cleaned, pieces, sentences
 
-WARM_UP = "wˈʌn tˈuː"  # phonemes
+WARM_UP = "wˈʌn tˈuː "  # phonemes
+MAX_PHONEMES = 400  # of one call of the network; 20 to 30 s of speech, and 300 digits alone would be 100 s
 PAUSE_S = 0.2  # of silence between sentences, beside that which the network makes
 
 
@@ -102,8 +103,14 @@ class SynthesisPipeline:
 
     def warm_up(self) -> None:
         """Speak a word, so that the first real request finds everything ready."""
-        self._network(phoneme_ids(WARM_UP, self.voice), Job([], 1.0, min(self.voice.speakers.values(), default=0)))
+        self.babble(len(WARM_UP))
         self.work.take()
+
+    def babble(self, num_phonemes: int) -> float:
+        """Say the same word again and again in one call of the network; returns the seconds of speech."""
+        phonemes = (WARM_UP * num_phonemes)[:num_phonemes]
+        job = Job([], 1.0, min(self.voice.speakers.values(), default=0))
+        return len(self._network(phoneme_ids(phonemes, self.voice), job)) / self.sample_rate
 
     def _checked(self, item: tuple[str, SynthesisOptions | None]) -> Job:
         text, asked = item
@@ -127,20 +134,32 @@ class SynthesisPipeline:
         return Job(found, options.speed, number)
 
     def _parts(self, job: Job) -> Iterator[Spoken]:
+        most = round(MAX_PHONEMES * min(1.0, job.speed))
         for index, sentence in enumerate(job.sentences, 1):
-            yield self._spoken(sentence, job, last=index == len(job.sentences))
+            spelled = list(self._spelled(sentence, most))
+            for number, (text, phonemes) in enumerate(spelled, 1):
+                pause_s = PAUSE_S / job.speed if number == len(spelled) and index < len(job.sentences) else 0.0
+                yield self._spoken(text, phonemes, job, pause_s)
+
+    def _spelled(self, sentence: str, most: int) -> Iterator[tuple[str, str]]:
+        """A sentence and its phonemes; in parts if they are more than `most`: figures are longer in speech."""
+        began = time.perf_counter()
+        phonemes = self.espeak.phonemes(sentence)
+        self.work.add_search(time.perf_counter() - began)
+        if len(phonemes) <= most or len(sentence) == 1:
+            yield sentence, phonemes
+            return
+        for part in pieces(sentence, -(-len(sentence) // 2)):
+            yield from self._spelled(part, most)
 
     def _whole(self, jobs: Sequence[Job]) -> list[Spoken]:
         return [joined(list(self._parts(job))) for job in jobs]
 
-    def _spoken(self, sentence: str, job: Job, *, last: bool) -> Spoken:
-        begun = time.perf_counter()
-        ids = phoneme_ids(self.espeak.phonemes(sentence), self.voice)
-        self.work.add_search(time.perf_counter() - begun)
-        waveform = self._network(ids, job)
-        if not last:
-            waveform = np.concatenate([waveform, np.zeros(round(PAUSE_S / job.speed * self.sample_rate), np.float32)])
-        return Spoken(text=sentence, waveform=waveform, sample_rate=self.sample_rate)
+    def _spoken(self, text: str, phonemes: str, job: Job, pause_s: float) -> Spoken:
+        waveform = self._network(phoneme_ids(phonemes, self.voice), job)
+        if pause_s:
+            waveform = np.concatenate([waveform, np.zeros(round(pause_s * self.sample_rate), np.float32)])
+        return Spoken(text=text, waveform=waveform, sample_rate=self.sample_rate)
 
     def _network(self, ids: Sequence[int], job: Job) -> Array:
         begun = time.perf_counter()

@@ -102,6 +102,7 @@ def job(special: EncoderDecoder, options: DecodingOptions, audio_s: float) -> Jo
     """What is to be written of so much audio."""
     codes = {"language": options.language or special.language, "target_language": target_language(options, special)}
     asked = {
+        "task": (special.task, len(set(codes.values())) > 1),
         "punctuation": (special.punctuation, options.punctuation),
         "word_times": (special.word_times, bool(options.word_times)),
     }

@@ -18,7 +18,7 @@ from tritone.bundle.manifest import EncoderDecoder, Role, Whisper
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.whisper.engine import UNDER_WAY
+from tritone.pipelines.whisper.driving import UNDER_WAY
 from tritone.pipelines.whisper.network import features_of
 from tritone.preparing import timed
 from tritone.runtime import Graph

@@ -8,34 +8,26 @@ waits for all of it. Steps are launched ahead of what the host has read of them,
 has ended stands still meanwhile. What a text is does not depend on the rows beside it.
 """
 
-import atexit
-import logging
 import math
-import threading
 import time
-import weakref
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.manifest import EncoderDecoder, Whisper
-from tritone.errors import InputError, OperatorError, RetryError, TritoneError
+from tritone.errors import InputError, OperatorError
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.isolation import as_value
-from tritone.pipelines.whisper.course import Align, Course, Detect, Detected, Encode, Write
+from tritone.pipelines.whisper.course import Align, Ask, Detected, Encode, Write
+from tritone.pipelines.whisper.driving import Driver, RecordingUnderWay
 from tritone.pipelines.whisper.reading import (
     PLAIN_OUTPUTS,
-    Done,
     History,
     Late,
-    RecordingUnderWay,
     TextUnderWay,
     aligned,
 )
@@ -44,20 +36,15 @@ from tritone.runtime.graph import Array
 from tritone.search.device.choosing import HEAT, NO_LIMIT, Column
 from tritone.search.whisper.decoding import Beam, Job, Written
 from tritone.search.whisper.rules import Rules
-from tritone.transcript import Transcript
 
-LOGGER = logging.getLogger(__name__)
 ENCODED = (1, 2, 4, 8, 16)  # windows of a call of the encoder, where nothing says otherwise
 CALLS = 2  # of the encoder under way: while one is computed the next waits for it
 NEEDED = 2  # of the first calls: the encoder for one window, and a step of one text
 READ_FROM = 5  # tokens before the start token: fewer are read step by step
 READ_TEXTS = (1, 4, 16)  # of a call that reads what stands before texts
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)  # of a step
-UNDER_WAY = 2  # recordings for each slot of a window: the next ones are there when one is free
-LOOK_S, LOOKED_AT = 0.05, 4  # between two looks for requests that were given up, and at how many, as asking takes time
 KEPT_RULES = 16  # for languages that were asked for, of a vocabulary each
 STUCK_S = 120.0  # of a step, after which those who wait get an error
-END_S = 10.0  # most time that the end of the process waits for a step
 # A call of the encoder for one window takes a GPU a fifth more time than for one of four, so while texts are written a
 # few windows are waited for.
 GATHERED, GATHER_S = 4, 0.03
@@ -96,7 +83,7 @@ class Device(Protocol):
     def attention(self, rows: Sequence[int], positions: int) -> Late: ...
 
 
-class Engine:
+class Engine(Driver):
     """Answers what courses ask, with the search on the device. May be used from several threads."""
 
     def __init__(
@@ -120,17 +107,11 @@ class Engine:
         self._codes = {id: code for code, id in special.languages.items()}
         self._vocab = vocab
         self._rules_of_languages: dict[tuple[str, ...], Rules] = {}
-        self.most_under_way = UNDER_WAY * device.windows
-        self._lock = threading.Lock()
-        self._arrived: deque[RecordingUnderWay] = deque()
-        self._thread: threading.Thread | None = None
-        self._is_over = False
-        atexit.register(_end, weakref.ref(self))  # a thread that Python kills within C++ ends the process with an error
         self._sizes = [rows for rows in ROWS if rows < device.rows] + [device.rows]
-        self._forget()
+        super().__init__(device.windows)
 
     def _forget(self) -> None:
-        """Start again, with nothing under way."""
+        super()._forget()
         device = self._device
         self._slots = [*range(device.windows)]
         self._free = bytearray(b"\1" * device.rows)
@@ -138,13 +119,10 @@ class Engine:
         self._barred: list[Sequence[int] | None] = [None] * device.rows
         self._waiting: deque[RecordingUnderWay] = deque()  # for a slot
         self._texts: deque[TextUnderWay] = deque()  # for rows
-        self._ready: deque[tuple[RecordingUnderWay, object]] = deque()  # for their next answer
         self._calls: deque[tuple[Late, list[RecordingUnderWay]]] = deque()
         self._steps: deque[tuple[int, float, Late]] = deque()
         self._history = History(device, self._special)
         self._number = 0
-        self._recordings: dict[RecordingUnderWay, None] = {}  # in the order in which they are looked at
-        self._looked = self._counted = time.perf_counter()
 
     def warm_up(self) -> None:
         """Make everything ready that requests usually ask for, before the first of them.
@@ -181,72 +159,15 @@ class Engine:
             self._part.end()
         return True
 
-    def run(self, courses: Iterable[Course]) -> list[Any]:
-        """What each course returns, or the error that it caused; the first begin while the last are made."""
-        found: dict[int, Any] = {}
-        over = threading.Semaphore(0)
+    def _has_more(self) -> bool:
+        return bool(self._first_calls)
 
-        def done(index: int, result: Transcript | TritoneError) -> None:
-            found[index] = result
-            over.release()
-
-        count = ended = 0
-        for course in courses:
-            self.submit(course, partial(done, count))
-            count += 1
-            if count - ended >= self.most_under_way:  # features of all would take too much memory
-                over.acquire()
-                ended += 1
-        for _ in range(count - ended):
-            over.acquire()
-        return [found[index] for index in range(count)]
-
-    def submit(self, course: Course, done: Done, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Have a course answered.
-
-        Args:
-            done: is called with its transcript or error, in the thread that drives the device.
-            given_up: whether nobody waits for it any more; asked now and then.
-        """
-        with self._lock:
-            self._arrived.append(RecordingUnderWay(course, done, given_up))
-            self._start()
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._drive, name="whisper", daemon=True)
-            self._thread.start()
-
-    def end(self) -> None:
-        """Leave what is under way, for ever."""
-        self._is_over = True
-        if (thread := self._thread) is not None:
-            thread.join(END_S)
-
-    def _drive(self) -> None:
-        """Work until there is none."""
-        self._counted = time.perf_counter()
-        while True:
-            with self._lock:
-                arrived = [*self._arrived]
-                self._arrived.clear()
-                if self._is_over or not (arrived or self._recordings or self._first_calls):
-                    self._thread = None
-                    return
-            self._recordings.update(dict.fromkeys(arrived))
-            self._ready += [(each, None) for each in arrived]
-            if self._prepare():
-                continue
-            try:
-                with self._device.turn():
-                    if not self._turn():
-                        time.sleep(NAP_S)
-            except Exception as error:  # of the device: nobody knows what its memory holds
-                fault = as_value(error)
-                lost = [*self._recordings]
-                self._forget()
-                for each in lost:
-                    self._close(each, fault)
+    def _round(self) -> None:
+        if self._prepare():
+            return
+        with self._device.turn():
+            if not self._turn():
+                time.sleep(NAP_S)
 
     def _turn(self) -> bool:
         """One round of everything that can be done now; whether there was anything."""
@@ -261,39 +182,25 @@ class Engine:
             self._answer(*self._ready.popleft())
         return began
 
-    def _answer(self, recording: RecordingUnderWay, answer: object) -> None:
-        if recording not in self._recordings:
-            return  # given up meanwhile
-        try:
-            ask = recording.course.send(answer)
-            while isinstance(ask, Align):
-                ask = recording.course.send(aligned(ask))
-            if isinstance(ask, Write) and ask.job.width > self._device.rows:
+    def _take(self, recording: RecordingUnderWay, ask: Ask) -> None:
+        while isinstance(ask, Align):
+            ask = recording.course.send(aligned(ask))
+        if isinstance(ask, Encode):
+            self._leave(recording)
+            recording.window, recording.since = ask.features, time.perf_counter()
+            self._waiting.append(recording)
+        elif isinstance(ask, Write):
+            if ask.job.width > self._device.rows:
                 raise InputError(
                     f"{ask.job.width} texts were asked for together; there is room for {self._device.rows}"
                 )
-        except StopIteration as end:
-            self._leave(recording)
-            self._close(recording, end.value)
-        except Exception as error:
-            self._leave(recording)
-            self._close(recording, as_value(error))
+            recording.text = TextUnderWay(recording, ask.job, lambda written: written)
+            self._texts.append(recording.text)
         else:
-            if isinstance(ask, Encode):
-                self._leave(recording)
-                recording.window, recording.since = ask.features, time.perf_counter()
-                self._waiting.append(recording)
-            elif isinstance(ask, Write):
-                recording.text = TextUnderWay(recording, ask.job, lambda written: written)
-                self._texts.append(recording.text)
-            else:
-                assert isinstance(ask, Detect)
-                rules = self._only(ask.languages)
-                job = Job(
-                    prompt=[self._special.sot], sot=0, rules=rules, max_tokens=1, no_speech=self._special.no_speech
-                )
-                recording.text = TextUnderWay(recording, job, self._detected)
-                self._texts.append(recording.text)
+            rules = self._only(ask.languages)
+            job = Job(prompt=[self._special.sot], sot=0, rules=rules, max_tokens=1, no_speech=self._special.no_speech)
+            recording.text = TextUnderWay(recording, job, self._detected)
+            self._texts.append(recording.text)
 
     def _only(self, languages: tuple[str, ...]) -> Rules:
         """Rules that let some languages be written, all if there are none, and nothing else."""
@@ -313,16 +220,7 @@ class Engine:
     def _detected(self, written: Written) -> Detected:
         return Detected(self._codes[written.tokens[0]], math.exp(written.log_prob), written.no_speech_prob)
 
-    def _close(self, recording: RecordingUnderWay, result: Transcript | TritoneError) -> None:
-        self._recordings.pop(recording, None)
-        recording.course.close()
-        try:
-            recording.done(result)
-        except Exception:
-            LOGGER.exception("an answer could not be sent")
-
     def _leave(self, recording: RecordingUnderWay) -> None:
-        """Free the slot of the recording's window."""
         if recording.slot is None:
             return
         insort(self._slots, recording.slot)
@@ -336,30 +234,16 @@ class Engine:
             )
             self._counted = now
 
-    def _look(self) -> bool:
-        """Drop what nobody waits for any more."""
-        if (now := time.perf_counter()) - self._looked < LOOK_S:
-            return False
-        self._looked = now
-        some = [*islice(self._recordings, LOOKED_AT)]
-        for recording in some:
-            del self._recordings[recording]  # to the end of the row
-            self._recordings[recording] = None
-            if recording.given_up():
-                self._drop(recording)
-        return False
-
-    def _drop(self, recording: RecordingUnderWay) -> None:
+    def _drop(self, recording: RecordingUnderWay) -> bool:
         if any(recording in those for _, those in self._calls):
-            return  # its window is being encoded; next time
+            return False  # its window is being encoded; next time
         if recording in self._waiting:
             self._waiting.remove(recording)
         if (text := recording.text) is not None:
             if text in self._texts:
                 self._texts.remove(text)
             self._release(text, stop=True)
-        self._leave(recording)
-        self._close(recording, RetryError("the request was cancelled, or its deadline passed, before it was done"))
+        return True
 
     def _encode(self) -> bool:
         """Encode windows that wait, as many together as there are slots for."""
@@ -373,6 +257,7 @@ class Engine:
             chosen = [self._waiting.popleft() for _ in range(size)]
             for each in chosen:
                 each.slot = self._slots.pop(0)
+                self._has_begun(each)
             windows = [each.window for each in chosen if each.window is not None]
             slots = [each.slot for each in chosen if each.slot is not None]
             self._calls.append((self._device.encode(windows, slots), chosen))
@@ -524,8 +409,3 @@ class Engine:
 def is_read(job: Job) -> bool:
     """Whether what stands before the last token of a text's prompt is read in one call."""
     return job.sot >= READ_FROM or (job.begun > 0 and job.sot > 0)
-
-
-def _end(engine: "weakref.ref[Engine]") -> None:
-    if (found := engine()) is not None:
-        found.end()

@@ -8,7 +8,9 @@ together. What a recording gives does not depend on those that are decoded besid
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +27,7 @@ from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt, prepared, values, with_options
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.whisper.course import Course, Model, Transcribing
+from tritone.pipelines.whisper.draft import DraftModel, open_draft
 from tritone.pipelines.whisper.identify import identifying
 from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
@@ -38,7 +41,11 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 DEFAULT_MAX_AUDIO_S = 300.0
 VARIABLE = "TRITONE_WHISPER_ENGINE"  # environment variable
-MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
+LONG_S = (
+    60.0  # recordings whose features take so long that whoever submits them does not wait: 2 s of two cores an hour
+)
+MOST_S = 12 * 3600.0  # of audio under way, whose features take 1.4 GB: more waits where its limits are
+MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # whose texts are written together
 
 
 def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
@@ -64,6 +71,7 @@ class WhisperPipeline:
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         options: DecodingOptions | None = None,
         on_device: bool | None = None,
+        draft: DraftModel | None = None,
     ) -> None:
         """Open the graphs of a bundle.
 
@@ -73,9 +81,11 @@ class WhisperPipeline:
             options: how to transcribe where a call asks for nothing else.
             on_device: whether texts are written by the engine (`engine.py`), which takes programs of torch; None: on a
                 GPU, where it can be, unless the environment variable `VARIABLE` says otherwise, 1 or 0.
+            draft: a smaller model that guesses greedy texts ahead, on the host; all results stay the same.
 
         Raises:
-            BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest.
+            BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest,
+                or no such draft.
             InputError: the model does not have what the options ask for.
             OperatorError: the device is not available, or the model should be compiled.
         """
@@ -86,7 +96,10 @@ class WhisperPipeline:
         self.max_audio_s = max_audio_s
         self.work = WorkLog(self.sample_rate)
         self.special, self.frame_shift = self._opened(placement)
-        self._answers = self._answering(placement, on_device)
+        self._answers = self._answering(placement, on_device, draft)
+        self._preparing_long = ThreadPoolExecutor(1, "whisper-features")
+        self._lock = threading.Lock()
+        self._waiting, self._under_way_s = 0, 0.0  # recordings that have not begun; audio of those that have not ended
         self.options = self.check_options(options or DecodingOptions())
 
     def _opened(self, placement: Placement) -> tuple[Any, int]:
@@ -100,12 +113,17 @@ class WhisperPipeline:
         self._features_of: partial[Any] = partial(features_of, open_chosen(bundle, "features", placement)[1])
         return special, frame_shift
 
-    def _answering(self, placement: Placement, on_device: bool | None) -> "Together | Engine":
+    def _answering(self, placement: Placement, on_device: bool | None, draft: DraftModel | None) -> "Together | Engine":
         """Who answers what recordings ask."""
         device = placement.device.partition(":")[0]
         usual = os.environ.get(VARIABLE, "0" if device == "cpu" else "1") == "1"
         if on_device or (on_device is None and usual):
             reason = engine_obstacle(self.bundle, placement)
+            if reason is None and draft is not None:
+                raise BundleError(
+                    f"{self.bundle.path} writes its texts on the device, where there is no draft. Leave it out, or set "
+                    f"{VARIABLE}=0 to have them written by the host."
+                )
             if reason is None:
                 from tritone.pipelines.whisper.device import open_device  # needs torch, and takes its time
                 from tritone.pipelines.whisper.engine import Engine
@@ -118,7 +136,8 @@ class WhisperPipeline:
                 raise BundleError(f"{self.bundle.path} cannot be decoded on the device: {reason}.")
             LOGGER.warning("%s is decoded on the host, token by token: %s", self.bundle.path, reason)
         network = Network(self.bundle, placement, self.special)
-        return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device])
+        ahead = None if draft is None else open_draft(draft, self.bundle, placement)
+        return Together(network, self.work, self.frame_shift, MAX_WINDOWS[device], ahead)
 
     def _hold_features(self) -> None:
         """Leave features on the device, where its own graph makes them."""
@@ -149,9 +168,9 @@ class WhisperPipeline:
         return prepared(self._checked, self._transcribe, with_options(waveforms, options))
 
     @property
-    def most_under_way(self) -> int:
-        """Recordings that `submit` should be given at once; 0: it takes none, only `run` does."""
-        return self._answers.most_under_way
+    def has_room(self) -> bool:
+        """Whether `submit` should be given another recording: those before it have begun, and are not too long."""
+        return self._waiting < self._answers.windows and self._under_way_s < MOST_S
 
     def submit(
         self,
@@ -167,11 +186,37 @@ class WhisperPipeline:
             done: is called with what `run` returns for it, in any thread.
             given_up: whether nobody waits for it any more; asked now and then.
         """
+        seconds = len(waveform) / self.sample_rate
+        self._count(1, seconds)
+
+        def ended(result: Transcript | TritoneError) -> None:
+            self._count(0, -seconds)
+            done(result)
+
+        if seconds <= LONG_S:
+            self._submit(waveform, options, ended, given_up)
+        else:
+            self._preparing_long.submit(self._submit, waveform.copy(), options, ended, given_up)
+
+    def _count(self, waiting: int, seconds: float) -> None:
+        with self._lock:
+            self._waiting += waiting
+            self._under_way_s += seconds
+
+    def _submit(
+        self,
+        waveform: Samples,
+        options: DecodingOptions | None,
+        ended: Callable[[Transcript | TritoneError], None],
+        given_up: Callable[[], bool],
+    ) -> None:
+        begun = partial(self._count, -1, 0.0)
         course = attempt(lambda given: self.course(*given), (waveform, options))
         if isinstance(course, TritoneError):
-            done(course)
+            begun()
+            ended(course)
         else:
-            self._answers.submit(course, done, given_up)
+            self._answers.submit(course, ended, given_up, begun)
 
     def transcribe(
         self, waveforms: Sequence[Samples], options: Sequence[DecodingOptions | None] | None = None

@@ -11,17 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.manifest import Attending as Decoder
-from tritone.errors import TritoneError
-from tritone.pipelines.whisper.course import Align, Aligned, Course
+from tritone.pipelines.whisper.course import Align, Aligned
+from tritone.pipelines.whisper.driving import RecordingUnderWay
 from tritone.pipelines.whisper.windows import FRAMES_PER_STEP
 from tritone.runtime.graph import Array
 from tritone.search.whisper.alignment import starts_in
 from tritone.search.whisper.decoding import Attention, Beam, Job, Written, likeliest
-from tritone.transcript import Transcript
 
 PLAIN_OUTPUTS, OUTPUTS = 5, 11  # of a step and row; the further ones are of beams
-
-Done = Callable[[Transcript | TritoneError], None]
 
 
 class Late(Protocol):
@@ -41,19 +38,6 @@ class Attending(Protocol):
     ahead: int
 
     def attention(self, rows: Sequence[int], positions: int) -> Late: ...
-
-
-@dataclass(eq=False)
-class RecordingUnderWay:
-    """A recording under way: its course, who waits for it, and the slot of its window."""
-
-    course: Course
-    done: Done
-    given_up: Callable[[], bool]
-    window: Any = None  # features (frames, bins), on the host or on the device
-    since: float = 0.0  # when its window began to wait, by `time.perf_counter`
-    slot: int | None = None
-    text: "TextUnderWay | None" = None
 
 
 @dataclass(eq=False)

@@ -10,7 +10,10 @@ with transcriber.stream() as stream: stream.accept(samples); stream.finish()
 from collections.abc import Sequence
 from typing import Any
 
+from tritone.bundle.bundle import Bundle
+from tritone.errors import InputError
 from tritone.pipelines.model import AudioModel
+from tritone.pipelines.whisper.draft import DraftModel, check_pair
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.result import TranscriptResult
@@ -22,9 +25,21 @@ class Transcriber(AudioModel[TranscriptResult]):
     lacks = "holds no Whisper model and no other encoder-decoder"
     instead = "a bundle of `tritone export whisper`"
     result = TranscriptResult
+    settings = ("max_audio_s", "draft", "draft_precision")
     batch_inputs = 8
     batch_s = 600.0
     longest_s = 7200.0
+
+    def __init__(
+        self, bundle: Bundle, *, draft: Bundle | None = None, draft_precision: str | None = None, **options: Any
+    ) -> None:
+        """Take an opened bundle, and perhaps that of a draft, see `draft.py`; the rest is as of `AudioModel`."""
+        super().__init__(bundle, **options)
+        if draft is not None:
+            check_pair(bundle, draft)
+            self._open_options = {"draft": DraftModel(draft, draft_precision)}
+        elif draft_precision is not None:
+            raise InputError("draft_precision is of a draft, and there is none; give one, or leave it out")
 
     transcribe, transcribe_iter = AudioModel.run, AudioModel.run_iter
 

@@ -68,6 +68,7 @@ class OnnxGraph(HostGraph):
         *,
         split_calls: bool = True,
         quiet: bool = False,
+        packed: bool = True,
     ) -> None:
         """Open a graph.
 
@@ -77,6 +78,8 @@ class OnnxGraph(HostGraph):
             threads: CPU threads; None takes every CPU this process may use.
             split_calls: spread each call over all threads. Without it a call stays on its caller's thread, which wastes
                 nothing, and `concurrency` calls at once use them all; right for many small calls.
+            packed: copy weights into the order of the kernels, which makes calls faster. Without it they stay in their
+                file, of which the system holds in memory what it has room for.
             quiet: calls that fail write nothing to stderr, where failing is no surprise.
 
         Raises:
@@ -85,6 +88,8 @@ class OnnxGraph(HostGraph):
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
+        if not packed:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         if quiet:
             options.log_severity_level = FATAL_ONLY
         weights, self._loops, attends, model = inspect(path)

@@ -104,6 +104,10 @@ class CudaQueue:
     def _recorder(self) -> torch.cuda.Stream:
         return own_stream(self.device, self._priority)
 
+    def free_bytes(self) -> int:
+        """The free memory of the device."""
+        return torch.cuda.mem_get_info(self.device)[0]
+
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array in pinned memory, which the device reads by itself."""
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), pin_memory=True).numpy()

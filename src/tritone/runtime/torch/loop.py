@@ -54,18 +54,31 @@ class DeviceLoops:
         self._limit = MAX_RECORDED
         self._pool: Any = None
 
-    def between(self, change: Callable[[], None]) -> None:
-        """Make other memory that loops use, while none of them runs; what was recorded with the old is dropped."""
+    def between(self, change: Callable[[], object], moves: bool = True) -> None:
+        """Change memory that loops use, or do other work on the device, while none of them runs.
+
+        Args:
+            moves: whether other memory is used from then on; what was recorded with the old is dropped.
+        """
         queue = self._queue
         with torch.inference_mode(), self._lock if queue is None else queue.turn(), RECORDING:
             if queue is not None:
                 queue.stream.synchronize()  # recordings that are dropped must not be under way
-            self._recorded.clear()
-            self._pool = None  # torch refuses to record into one whose recordings are all gone
+            if moves:
+                self._recorded.clear()
+                self._pool = None  # torch refuses to record into one whose recordings are all gone
             change()
 
     def __call__(
-        self, name: Hashable, loop: Loop, large: Any, shape: tuple[int, int], small: Sequence[Any], steps: int | None
+        self,
+        name: Hashable,
+        loop: Loop,
+        large: Any,
+        shape: tuple[int, int],
+        small: Sequence[Any],
+        steps: int | None,
+        *,
+        block: int = STEPS,
     ) -> list[Any]:
         """Run a loop from its start to its end.
 
@@ -75,41 +88,46 @@ class DeviceLoops:
             shape: the rows and frames that it is padded to, with anything.
             small: the other inputs, arrays of that many rows.
             steps: how many to take; None takes as many as it needs.
+            block: the steps of a block, if those of all are no fewer.
 
         Returns:
             What `finish` returns, on the host.
         """
+        block = min(block, self._steps)
         with torch.inference_mode():
             if self._queue is None:
                 with self._lock:
                     state = loop.start(_padded(tensor_of(large), shape), *map(torch.from_numpy, small))
-                    return [each.numpy() for each in self._launched(loop, state, steps)]
+                    return [each.numpy() for each in self._launched(loop, state, steps, block)]
             queue = self._queue
             pinned = [queue.pinned(each) for each in (small if isinstance(large, Held) else [large, *small])]
             with queue.turn():
                 given = [large.tensor(), *pinned] if isinstance(large, Held) else pinned
-                recording = self._recording(name, loop, shape, given)
+                recording = self._recording(name, loop, shape, given, block)
                 if recording is None:
                     first, *rest = (each.to(self.place, non_blocking=True) for each in given)
-                    results: Sequence[Tensor] = self._launched(loop, loop.start(_padded(first, shape), *rest), steps)
+                    results: Sequence[Tensor] = self._launched(
+                        loop, loop.start(_padded(first, shape), *rest), steps, block
+                    )
                 else:
                     results = recording(given, steps)
                 fetched = queue.fetch(results)
                 return fetched.wait()  # within the turn: a recording writes its outputs to the same place each time
 
-    def _launched(self, loop: Loop, state: list[Tensor], steps: int | None) -> list[Tensor]:
+    @staticmethod
+    def _launched(loop: Loop, state: list[Tensor], steps: int | None, block: int) -> list[Tensor]:
         while steps is None and int(loop.left(*state)):
-            for _ in range(self._steps):
+            for _ in range(block):
                 state = loop.step(*state)
         for _ in range(steps or 0):
             state = loop.step(*state)
         return loop.finish(*state)
 
     def _recording(
-        self, name: Hashable, loop: Loop, shape: tuple[int, int], given: Sequence[Tensor]
+        self, name: Hashable, loop: Loop, shape: tuple[int, int], given: Sequence[Tensor], block: int
     ) -> "_Recording | None":
         assert self._queue is not None
-        key = name, shape, tuple(each.shape[1:] for each in given[1:])
+        key = name, block, shape, tuple(each.shape[1:] for each in given[1:])
         found = self._recorded.get(key)
         large = given[0]
         num_bytes = int(np.prod((*shape, *large.shape[2:]))) * large.element_size()
@@ -117,7 +135,7 @@ class DeviceLoops:
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             try:
-                found = self._recorded[key] = _Recording(self._queue, self._pool, loop, shape, given, self._steps)
+                found = self._recorded[key] = _Recording(self._queue, self._pool, loop, shape, given, block)
             except RuntimeError as error:
                 self._limit = 0  # what cannot be recorded once cannot be recorded for other shapes either
                 LOGGER.warning("a search is launched operator by operator, because recording it failed: %s", error)

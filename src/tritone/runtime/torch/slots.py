@@ -26,6 +26,7 @@ SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing 
 FIRST = 2  # the row of slot 0
 COMPILED_GAIN = 4 / 3  # so many more rows of a compiled step take as long
 FEW = 64  # rows up to which a step takes as long as one of fewer
+COPIES = 2  # of the states of its rows that a recorded step keeps, at least: what it reads and what it writes
 ALIGNED = 256  # bytes: where tensors may begin that TensorRT takes
 
 
@@ -55,6 +56,7 @@ class DeviceSlots:
         self._queue = queue
         self._replays = replays
         fixed = {name: (state_shape(spec), spec.dtype) for name, spec in states.items() if growing_axis(spec) is None}
+        self._row_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in fixed.values())
         try:
             with torch.inference_mode(), queue.turn():
                 self._rows = {
@@ -62,11 +64,10 @@ class DeviceSlots:
                     for name, (shape, dtype) in fixed.items()
                 }
         except torch.OutOfMemoryError as error:
-            each = sum(math.prod(shape) * dtype.itemsize for shape, dtype in fixed.values())
             raise OperatorError(
-                f"{queue.device} has too little free memory for {capacity} streams of {each / 1e6:.1f} MB each: serve "
-                "fewer (--max-streams), or have fewer processes on the device (--instances), each of which has its "
-                f"share of the streams and a copy of the model: {error}"
+                f"{queue.device} has too little free memory for {capacity} streams of {self._row_bytes / 1e6:.1f} MB "
+                "each: serve fewer (--max-streams), or have fewer processes on the device (--instances), each of which "
+                f"has its share of the streams and a copy of the model: {error}"
             ) from error
         self._grown = {
             name: _GrowingRows(spec, queue.device) for name, spec in states.items() if name not in self._rows
@@ -97,7 +98,16 @@ class DeviceSlots:
         """Nothing to do: a step makes its own room."""
 
     def sizes(self, most: int) -> list[int]:
-        return sorted({1, most} if self._grown else {self._padded(count) for count in range(1, most + 1)})
+        if self._grown:
+            return sorted({1, most})
+        needed, free = COPIES * self._padded(most) * self._row_bytes, self._queue.free_bytes()
+        if needed > free:
+            raise OperatorError(
+                f"{self._queue.device} has {free / 1e6:.0f} MB of free memory, and steps of {most} streams take "
+                f"{needed / 1e6:.0f} MB at least: have smaller ones (--max-batch-size), fewer processes on the device "
+                "(--instances), each of which has steps of its own, or fewer streams (--max-streams)."
+            )
+        return sorted({self._padded(count) for count in range(1, most + 1)})
 
     def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
         self._room = self._block(count, {name: (each.dtype, state_shape(each)) for name, each in inputs.items()})

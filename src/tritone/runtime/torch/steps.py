@@ -72,7 +72,7 @@ class Steps:
 
     def free_bytes(self) -> int | None:
         """The free memory of a GPU; None on a CPU."""
-        return None if self._queue is None else torch.cuda.mem_get_info(self.device)[0]
+        return None if self._queue is None else self._queue.free_bytes()
 
     def settle(self) -> None:
         """Wait for everything on the device: what other streams have made may be used from now on."""

@@ -12,10 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LOOK_AHEAD = 8  # frames
+LOOK_AHEAD = 8  # frames, at most
+FEW_FRAMES, FEW_AHEAD = 16, 4  # of a chunk of a stream, and what is enough to look ahead there
 TOKEN_BITS = 24
 
 Network = Callable[..., Tensor]
+
+
+def look_ahead(frames: int) -> int:
+    """How many frames a step joins where each row has so many.
+
+    The row with the most tokens takes a step for each, so in a short chunk there are next to no blanks to save steps
+    at: with five tokens a second and frames of 80 ms, 256 chunks of 14 frames take 27, 18, 15, 15 and 14 steps with 1,
+    2, 4, 8 and 16 frames, and of 28 frames 50, 31, 24, 23 and 23 (simulated).
+    """
+    most = LOOK_AHEAD if frames > FEW_FRAMES else FEW_AHEAD
+    return min(LOOK_AHEAD, most, 1 << max(0, frames - 1).bit_length())
 
 
 class GreedyLoop:

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tritone.search.device.stateful import Number
+from tritone.search.device.stateful_beam import Number as BeamNumber
 
 MAX_ITEMS = 4096  # logits of a program at once
 MIX = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
@@ -36,18 +37,43 @@ def _spread(frames, first, vectors, chosen, repeated, dim, each: tl.constexpr, w
     tl.store(repeated + program * dim + at, tl.load(vectors + row * dim + at, inside), inside)
 
 
-def spread_frame(frames: Tensor, frame: Tensor, vectors: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-    """What the joiner takes in a frame (1,): that of each row of (batch, frames, dim) `beam` times, and `vectors`."""
+def spread_frame(
+    frames: Tensor, frame: Tensor, vectors: Tensor, beam: int, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What the joiner takes in a frame (1,): that of each row of (batch, frames, dim) `beam` times, and `vectors`.
+
+    Args:
+        numbers: (batch, n) of `StatefulBeamLoop`, where rows do not begin with their first frame.
+    """
     chosen = torch.empty(vectors.shape, dtype=frames.dtype, device=frames.device)
     dim, room = frames.shape[2], frames.shape[1]
-    _spread_frame[(len(vectors),)](frames, frame, chosen, dim, room, beam, triton.next_power_of_2(dim))
+    first, columns = (frame, 0) if numbers is None else (numbers, numbers.shape[1])
+    _spread_frame[(len(vectors),)](
+        *(frames, frame, first, chosen, dim, room, columns, beam, triton.next_power_of_2(dim)),
+        *(numbers is not None, int(BeamNumber.FIRST)),
+    )
     return chosen, vectors
 
 
 @triton.jit
-def _spread_frame(frames, frame, chosen, dim, room, beam: tl.constexpr, width: tl.constexpr):
+def _spread_frame(
+    frames,
+    frame,
+    numbers,
+    chosen,
+    dim,
+    room,
+    columns,
+    beam: tl.constexpr,
+    width: tl.constexpr,
+    has_first: tl.constexpr,
+    first_column: tl.constexpr,
+):
     program = tl.program_id(0).to(tl.int64)
-    place = program // beam * room + tl.minimum(tl.load(frame), room - 1)
+    now = tl.load(frame)
+    if has_first:
+        now += tl.load(numbers + program // beam * columns + first_column)
+    place = program // beam * room + tl.minimum(now, room - 1)
     at = tl.arange(0, width)
     inside = at < dim
     tl.store(chosen + program * dim + at, tl.load(frames + place * dim + at, inside), inside)
@@ -281,6 +307,7 @@ def _scores(
     row,
     start,
     penalty,
+    columns,
     vocab,
     blank_id,
     beam: tl.constexpr,
@@ -288,7 +315,7 @@ def _scores(
     block: tl.constexpr,
 ):
     ids, sources = start + tl.arange(0, block), tl.arange(0, width)
-    at = (row * beam + sources).to(tl.int64)[:, None] * vocab + ids[None, :]
+    at = (row * beam + sources).to(tl.int64)[:, None] * columns + ids[None, :]
     x = tl.load(logits + at, (ids < vocab)[None, :] & (sources < beam)[:, None], other=-_INF)
     x = tl.where((ids == blank_id)[None, :], x - penalty, x)
     return tl.where((x == x) & (x < _INF), x, -_INF)
@@ -331,12 +358,12 @@ def _beam(
     # Of each hypothesis what is to be added to a logit over the temperature: its total less the logarithm of the sum.
     largest = tl.full((width,), -_INF, tl.float32)
     for start in range(0, vocab, block):
-        x = _scores(logits, row, start, penalty, vocab, blank_id, beam, width, block)
+        x = _scores(logits, row, start, penalty, vocab, vocab, blank_id, beam, width, block)
         largest = tl.maximum(largest, tl.max(x, 1))
     base = tl.where(largest > -_INF, largest, 0.0)
     total = tl.zeros((width,), tl.float64)
     for start in range(0, vocab, block):
-        x = _scores(logits, row, start, penalty, vocab, blank_id, beam, width, block)
+        x = _scores(logits, row, start, penalty, vocab, vocab, blank_id, beam, width, block)
         scaled = (x - base[:, None]) / temperature
         total += tl.sum(tl.exp(scaled.to(tl.float32)), 1).to(tl.float64)
     offset = tl.where(largest > -_INF, before - tl.log(total), -_INF)
@@ -349,7 +376,7 @@ def _beam(
         value = tl.full((), -_INF, tl.float64)
         place = tl.zeros((), tl.int64)
         for start in range(0, vocab, block):
-            x = _scores(logits, row, start, penalty, vocab, blank_id, beam, width, block)
+            x = _scores(logits, row, start, penalty, vocab, vocab, blank_id, beam, width, block)
             scores = (x - base[:, None]) / temperature + offset[:, None]
             at = ranks.to(tl.int64)[:, None] * vocab + (start + tl.arange(0, block))[None, :]
             after = (scores < bound) | ((scores == bound) & (at > bound_at))
@@ -390,3 +417,219 @@ def _beam(
     written = ranks < tl.where(now < room, beam, 0)
     tl.store(pointers + out, source + tl.where(adds, (token + 1) << source_bits, 0), written)
     tl.store(log_probs + out, (best - from_total).to(tl.float32), written)
+
+
+def stateful_beam_step(
+    logits: Tensor,
+    state: tuple[Tensor, ...],
+    *,
+    steps: Tensor,
+    tables: tuple[Tensor, Tensor] | None,
+    vocab_size: int,
+    blank_id: int,
+    idle_id: int,
+    source_bits: int,
+) -> list[Tensor]:
+    """The best extensions of each row's hypotheses; what they are is written to `found`.
+
+    Args:
+        state: frame, scores, bonuses, hashes, places, entries, found, numbers, penalties, temperatures of
+            `StatefulBeamLoop`.
+        steps: (durations,) frames that each takes, of which the logits are behind those of the tokens, if they are.
+        tables: what hotwords add, and the entries after them.
+
+    Returns:
+        The first six of the state; for each hypothesis (batch · beam,) the row that it comes from, what the predictor
+        is given, and whether that is its token.
+    """
+    frame, scores, bonuses, hashes, places, entries, found, numbers, penalties, temperatures = state
+    (batch, beam), columns = scores.shape, logits.shape[1]
+    new = [torch.empty_like(each) for each in (frame, scores, bonuses, hashes, places, entries)]
+    rows, tokens = (torch.empty(batch * beam, dtype=torch.int64, device=frame.device) for _ in range(2))
+    adds = torch.empty(batch * beam, dtype=torch.bool, device=frame.device)
+    width, spans = triton.next_power_of_2(beam), len(steps) if columns > vocab_size else 0
+    block = min(triton.next_power_of_2(vocab_size), max(64, MAX_ITEMS // width))
+    gains, following = (bonuses, entries) if tables is None else tables
+    _stateful_beam[(batch,)](
+        *(logits, frame, scores, bonuses, hashes, places, entries, found, numbers, penalties, temperatures, steps),
+        *(gains, following, *new, rows, tokens, adds.view(torch.int8)),
+        *(columns, vocab_size, found.shape[2], numbers.shape[1], blank_id, idle_id, tables is not None),
+        *(beam, width, source_bits, block, spans, triton.next_power_of_2(max(1, spans))),
+        int(BeamNumber.FRAMES),
+        num_warps=8,
+    )
+    return [*new, rows, tokens, adds]
+
+
+@triton.jit
+def _stateful_beam(
+    logits,
+    frame,
+    scores,
+    bonuses,
+    hashes,
+    places,
+    entries,
+    found,
+    numbers,
+    penalties,
+    temperatures,
+    steps,
+    gains,
+    following,
+    new_frame,
+    new_scores,
+    new_bonuses,
+    new_hashes,
+    new_places,
+    new_entries,
+    rows,
+    tokens,
+    hits,
+    columns,
+    vocab,
+    room,
+    number_columns,
+    blank_id,
+    idle_id,
+    scored: tl.constexpr,
+    beam: tl.constexpr,
+    width: tl.constexpr,
+    source_bits: tl.constexpr,
+    block: tl.constexpr,
+    num_spans: tl.constexpr,
+    span_items: tl.constexpr,
+    frames_column: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    now = tl.load(frame)
+    tl.store(new_frame, now + 1, row == 0)
+    ranks = tl.arange(0, width)
+    alive = ranks < beam
+    at_rank = row * beam + ranks
+    penalty, temperature = tl.load(penalties + row * beam), tl.load(temperatures + row)
+    before = tl.load(scores + at_rank, alive, other=-_INF)
+    bonus = tl.load(bonuses + at_rank, alive, other=0.0)
+    waits = tl.load(places + at_rank, alive, other=0) > now
+    entry = tl.load(entries + at_rank, alive, other=0)
+    largest = tl.full((width,), -_INF, tl.float32)
+    for start in range(0, vocab, block):
+        x = _scores(logits, row, start, penalty, columns, vocab, blank_id, beam, width, block)
+        largest = tl.maximum(largest, tl.max(x, 1))
+    base = tl.where(largest > -_INF, largest, 0.0)
+    total = tl.zeros((width,), tl.float64)
+    for start in range(0, vocab, block):
+        x = _scores(logits, row, start, penalty, columns, vocab, blank_id, beam, width, block)
+        scaled = (x - base[:, None]) / temperature
+        total += tl.sum(tl.exp(scaled.to(tl.float32)), 1).to(tl.float64)
+    normal = tl.log(tl.where(largest > -_INF, total, 1.0))
+    speaks = tl.max(((before > -_INF) & (largest > -_INF) & (waits == 0)).to(tl.int32), 0) > 0
+    stays = waits | (speaks == 0)
+    # Log-probabilities of the durations; the first is sure where there are none, or none is possible.
+    span_ids = tl.arange(0, span_items)
+    is_first = (span_ids == 0)[None, :] & alive[:, None]
+    spans = tl.where(is_first, 0.0, -_INF).to(tl.float64)
+    if num_spans > 0:
+        of_spans = logits + at_rank[:, None] * columns + vocab + span_ids[None, :]
+        raw = tl.load(of_spans, (span_ids < num_spans)[None, :] & alive[:, None], other=-_INF)
+        raw = tl.where((raw == raw) & (raw < _INF), raw, -_INF)
+        most = tl.max(raw, 1)
+        warm = (raw - tl.where(most > -_INF, most, 0.0)[:, None]) / temperature
+        summed = tl.sum(tl.exp(warm.to(tl.float32)), 1).to(tl.float64)
+        likely = warm - tl.log(tl.where(most > -_INF, summed, 1.0))[:, None]
+        spans = tl.where((stays | (most == -_INF))[:, None], spans, likely)
+    # The best tokens of each hypothesis, one after another: of equal ones the first.
+    values = tl.full((width, width), -_INF, tl.float64)
+    parts = tl.full((width, width), -_INF, tl.float64)
+    chosen = tl.zeros((width, width), tl.int64)
+    bound = tl.full((width,), _INF, tl.float64)
+    bound_at = tl.full((width,), -1, tl.int64)
+    for rank in range(beam):  # not unrolled: with a beam of 16 that takes minutes to compile
+        value = tl.full((width,), -_INF, tl.float64)
+        part = tl.full((width,), -_INF, tl.float64)
+        place = tl.zeros((width,), tl.int64)
+        for start in range(0, vocab, block):
+            ids = (start + tl.arange(0, block)).to(tl.int64)
+            x = _scores(logits, row, start, penalty, columns, vocab, blank_id, beam, width, block)
+            said = (x - base[:, None]) / temperature - normal[:, None]
+            silence = tl.where((ids == blank_id)[None, :] & alive[:, None], 0.0, -_INF)
+            said = tl.where(stays[:, None], silence, said)
+            score = said + (before + bonus)[:, None]
+            if scored:
+                lent = tl.load(gains + entry[:, None] * vocab + ids[None, :], (ids < vocab)[None, :], other=0.0)
+                score += lent.to(tl.float64)
+            after = (score < bound[:, None]) | ((score == bound[:, None]) & (ids[None, :] > bound_at[:, None]))
+            score = tl.where(after, score, -_INF)
+            top = tl.max(score, 1)
+            first = tl.min(tl.where(score == top[:, None], ids[None, :], vocab), 1)
+            of_first = tl.sum(tl.where(ids[None, :] == first[:, None], tl.where(said > -_INF, said, 0.0), 0.0), 1)
+            better = top > value
+            place, part = tl.where(better, first, place), tl.where(better, of_first, part)
+            value = tl.where(better, top, value)
+        here = (ranks == rank)[None, :]
+        values = tl.where(here, value[:, None], values)
+        parts = tl.where(here, part[:, None], parts)
+        chosen = tl.where(here, place[:, None], chosen)
+        bound, bound_at = value, place
+    # The best of all, with their durations.
+    totals = values[:, :, None] + spans[:, None, :]
+    flat = (ranks[:, None] * width + ranks[None, :])[:, :, None] * span_items + span_ids[None, None, :]
+    best = tl.full((width,), -_INF, tl.float64)
+    source = tl.zeros((width,), tl.int64)
+    token = tl.zeros((width,), tl.int64)
+    span = tl.zeros((width,), tl.int64)
+    log_prob = tl.zeros((width,), tl.float64)
+    gained = tl.zeros((width,), tl.float64)
+    for rank in range(beam):
+        value = tl.max(tl.max(tl.max(totals, 2), 1), 0)
+        place = tl.min(tl.min(tl.min(tl.where(totals == value, flat, width * width * span_items), 2), 1), 0)
+        totals = tl.where(flat == place, -_INF, totals)
+        here = ranks == rank
+        pair = tl.where(value > -_INF, place // span_items, -1)  # nobody's, if there are no more
+        of, at_span = tl.where(value > -_INF, pair // width, -1), place % span_items
+        is_pair = ranks[:, None] * width + ranks[None, :] == pair
+        is_span = (ranks[:, None] == of) & (span_ids[None, :] == at_span)
+        one = tl.sum(tl.sum(tl.where(is_pair, parts, 0.0), 1), 0)
+        other = tl.sum(tl.sum(tl.where(is_span, spans, 0.0), 1), 0)
+        best = tl.where(here, value, best)
+        source = tl.where(here, tl.maximum(of, 0).to(tl.int64), source)
+        token = tl.where(here, tl.sum(tl.sum(tl.where(is_pair, chosen, 0), 1), 0), token)
+        span = tl.where(here, at_span.to(tl.int64), span)
+        log_prob = tl.where(here, one, log_prob)
+        gained = tl.where(here, one + other, gained)
+    on = now < tl.load(numbers + row * number_columns + frames_column)
+    lives = best > -_INF
+    source = tl.where(on, source, tl.where(alive, ranks, 0).to(tl.int64))
+    adds = (token != blank_id) & lives & on & alive
+    from_source = row * beam + source
+    waited = tl.load(places + from_source, alive, other=0)
+    goes = tl.where(speaks, tl.load(steps + span), 1)
+    place = tl.where(waited > now, waited, now + goes)
+    hashed = tl.load(hashes + from_source, alive, other=0)
+    mixed = (hashed ^ ((token + 1) * SPREAD)) * MIX
+    hashed = tl.where(adds, mixed ^ (mixed >> 29), hashed)
+    score = tl.where(lives & alive, tl.load(scores + from_source, alive, other=-_INF) + gained, -_INF)
+    lives = score > -_INF
+    same = (hashed[:, None] == hashed[None, :]) & (place[:, None] == place[None, :]) & lives[:, None] & lives[None, :]
+    shares = tl.exp(tl.where(same, score[None, :], -_INF) - tl.where(lives, score, 0.0)[:, None])
+    merged = score + tl.log(tl.where(lives, tl.sum(tl.where(same, shares, 0.0), 1), 1.0))
+    repeated = tl.sum((same & (ranks[None, :] < ranks[:, None])).to(tl.int32), 1)
+    merged = tl.where(lives & (repeated == 0), merged, -_INF)
+    added = tl.load(bonuses + from_source, alive, other=0.0)
+    after_entry = tl.load(entries + from_source, alive, other=0)
+    if scored:
+        at = after_entry * vocab + token
+        added += tl.where(adds, tl.load(gains + at, alive, other=0.0).to(tl.float64), 0.0)
+        after_entry = tl.where(adds, tl.load(following + at, alive, other=0).to(tl.int64), after_entry)
+    tl.store(new_scores + at_rank, tl.where(on, merged, before), alive)
+    tl.store(new_bonuses + at_rank, added, alive)
+    tl.store(new_hashes + at_rank, hashed, alive)
+    tl.store(new_places + at_rank, tl.where(on, place, tl.load(places + at_rank, alive, other=0)), alive)
+    tl.store(new_entries + at_rank, after_entry, alive)
+    tl.store(rows + at_rank, from_source, alive)
+    tl.store(tokens + at_rank, tl.where(adds, token, idle_id), alive)
+    tl.store(hits + at_rank, adds.to(tl.int8), alive)
+    into = found + (row * 3 * room + tl.minimum(now, room - 1)) * beam + ranks
+    tl.store(into, (source + tl.where(adds, (token + 1) << source_bits, 0)).to(tl.int32), alive)
+    tl.store(into + room * beam, (place - now).to(tl.int32), alive)
+    tl.store(into + 2 * room * beam, log_prob.to(tl.float32).to(tl.int32, bitcast=True), alive)

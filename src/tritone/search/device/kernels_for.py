@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from tritone.search.device import attending, ctc
+from tritone.search.device.bonuses import BonusTables
 from tritone.search.device.choosing import Chooser, Column, Specials, Texts
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 from tritone.search.device.stateful import FIRST, StatefulLoop, StateRows
+from tritone.search.device.stateful_beam import StatefulBeamLoop, beam_rows
 from tritone.search.device.stateless import StatelessWeights
 
 LOGGER = logging.getLogger(__name__)
@@ -44,6 +46,14 @@ def stateful_for(device: str) -> Any:
     if torch.device(device).type != "cuda":
         return None
     return tried("kernels", fault_of_stateful, device, "transducers with a state are searched in more, smaller steps")
+
+
+@cache
+def stateful_beams_for(device: str) -> Any:
+    """The module `kernels` if its kernel for beams of such predictors can be used; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    return tried("kernels", fault_of_stateful_beams, device, "beams with a state are searched in more, smaller steps")
 
 
 @cache
@@ -199,6 +209,16 @@ def fault_of_stateful(kernels: Any, device: str) -> str:
     return ""
 
 
+def fault_of_stateful_beams(kernels: Any, device: str) -> str:
+    """What the kernel for beams of predictors with a state finds otherwise than torch does; empty if nothing."""
+    with torch.inference_mode():
+        for durations in ((), (0, 1, 2, 5, 0)):  # with hotwords in one of them: each form is compiled, which takes long
+            expected, found = (_stateful_beams(made, device, durations, bool(durations)) for made in (None, kernels))
+            if not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(expected, found, strict=True)):
+                return "its kernel for beams with a state finds other hypotheses than torch"
+    return ""
+
+
 def fault_of_attending(kernels: Any, device: str) -> str:
     """What the kernels for steps of texts find otherwise than torch does; empty if nothing."""
     random = torch.Generator().manual_seed(0)
@@ -290,6 +310,57 @@ def _greedy_of(loop: Any, steps: int, *inputs: Tensor) -> list[Tensor]:
 
 def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Tensor]:
     """Tokens and where each row is after them, log-probabilities, and the predictor's states."""
+    network, first, frames, lengths, penalties = _remembering(device, durations)
+    rows = StateRows(first, device)
+    rows.grow()
+    loop = StatefulLoop(**network, rows=rows, max_symbols=3, penalised=True, kernels=kernels)
+    each = torch.arange(ROWS, device=device)
+    numbers = torch.stack([lengths, each % 2, each % 2, 1 + each, FIRST + 0 * each, FIRST + 1 + each], 1)
+    state = loop.start(frames, numbers, penalties)
+    for _ in range(4 * FRAMES):
+        state = loop.step(*state)
+    (block,) = loop.finish(*state)
+    inside = torch.arange(block.shape[2], device=device) <= block[:, :1, 0]
+    block = torch.where(inside.unsqueeze(1), block, 0)
+    return [block[:, :3], block[:, 3, 1:].contiguous().view(torch.float32), *rows.tensors]
+
+
+def _stateful_beams(kernels: Any, device: str, durations: tuple[int, ...], scored: bool) -> list[Tensor]:
+    """Scores and hashes of the hypotheses, and of each its extension in each frame, and the states after all of it."""
+    network, first, frames, lengths, penalties = _remembering(device, durations)
+    rows, tables = beam_rows(first[0], first[1:], BEAM, device), None
+    rows.grow()
+    if scored:
+        tables = BonusTables(VOCAB, (0,), device)
+        random = torch.Generator().manual_seed(1)
+        tables.gains[:3] = torch.randn(3, VOCAB, generator=random)
+        tables.gains[:, 0] = 0
+        tables.following[:3] = torch.randint(3, (3, VOCAB), generator=random)
+    loop = StatefulBeamLoop(**network, rows=rows, tables=tables, beam=BEAM, penalised=True, kernels=kernels)
+    each = torch.arange(ROWS, device=device)
+    numbers = torch.stack([each % 2, lengths - 1, FIRST + 0 * each, FIRST + 1 + each, each % 2, 0 * each - 1], 1)
+    state = loop.start(frames, numbers, penalties, 1 + each.to(torch.float64) / 4)
+    for _ in range(FRAMES + 1):
+        state = loop.step(*state)
+    scores, hashes, found = loop.finish(*state)
+    lives, told = scores[:, :1] > -torch.inf, []
+    rank = torch.arange(BEAM, device=device).expand(ROWS, -1)
+    for frame in reversed(range(FRAMES)):
+        inside = (frame < numbers[:, 1:2]) & lives[:, 0]
+        pointer, span, said = (found[:, part, frame].gather(1, rank) for part in range(3))
+        speaks = (pointer >> SOURCE_BITS > 0) & inside
+        told += [torch.where(speaks, pointer >> SOURCE_BITS, 0), torch.where(speaks, span, 0)]
+        told += [torch.where(speaks, said.view(torch.float32), 0.0)]
+        rank = torch.where(inside, (pointer & (2**SOURCE_BITS - 1)).to(torch.int64), rank)
+    kept = [
+        torch.where(lives.view(ROWS, BEAM, *[1] * (each.dim() - 2)), each[FIRST + 1 : FIRST + 1 + ROWS], 0)
+        for each in rows.tensors
+    ]
+    return [torch.where(lives, scores, 0.0), torch.where(lives[:, 0], hashes, 0), *told, *kept]
+
+
+def _remembering(device: str, durations: tuple[int, ...]) -> tuple[dict[str, Any], list[Any], Tensor, Tensor, Tensor]:
+    """A network with a state and what its searches start with, frames and their numbers, blank penalties."""
     _, frames, lengths, penalties = _network(device)
     random = torch.Generator().manual_seed(0)
     tables = torch.randn(11, VOCAB + len(durations), generator=random).to(device)
@@ -300,29 +371,15 @@ def _stateful(kernels: Any, device: str, durations: tuple[int, ...]) -> list[Ten
         after = (3 * stirred + tokens[:, 0] + 1) % len(tables)
         return [tables[after], after]
 
-    rows = StateRows([tables[:1].cpu().numpy(), np.zeros(1, np.int64)], device)
-    rows.grow()
-    loop = StatefulLoop(
-        predict,
-        lambda chosen, vectors: chosen + vectors,
-        rows,
-        vocab_size=VOCAB,
-        blank_id=0,
-        durations=durations,
-        max_symbols=3,
-        penalised=True,
-        device=device,
-        kernels=kernels,
-    )
-    each = torch.arange(ROWS, device=device)
-    numbers = torch.stack([lengths, each % 2, each % 2, 1 + each, FIRST + 0 * each, FIRST + 1 + each], 1)
-    state = loop.start(frames, numbers, penalties)
-    for _ in range(4 * FRAMES):
-        state = loop.step(*state)
-    (block,) = loop.finish(*state)
-    inside = torch.arange(block.shape[2], device=device) <= block[:, :1, 0]
-    block = torch.where(inside.unsqueeze(1), block, 0)
-    return [block[:, :3], block[:, 3, 1:].contiguous().view(torch.float32), *rows.tensors]
+    network = {
+        "predict": predict,
+        "join": lambda chosen, vectors: chosen + vectors,
+        "vocab_size": VOCAB,
+        "blank_id": 0,
+        "durations": durations,
+        "device": device,
+    }
+    return network, [tables[:1].cpu().numpy(), np.zeros(1, np.int64)], frames, lengths, penalties
 
 
 def _beam(kernels: Any, device: str) -> list[Tensor]:

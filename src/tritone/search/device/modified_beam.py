@@ -62,7 +62,6 @@ class ModifiedBeamLoop:
         if unk_id is not None:
             self._speaks[unk_id] = False
         self._ranks = torch.arange(beam, device=device)
-        self._before = self._ranks < self._ranks.unsqueeze(1)  # (beam, beam): whether the second comes first
 
     def start(self, encoder_out: Tensor, num_frames: Tensor, penalties: Tensor, temperatures: Tensor) -> list[Tensor]:
         """The state before the first frame.
@@ -112,19 +111,17 @@ class ModifiedBeamLoop:
         now = frames.index_select(1, frame.clamp(max=frames.shape[1] - 1))
         logits = self._join(now.expand(-1, beam, -1).reshape(batch * beam, -1), vectors)
         logits = usable(logits, penalties if self._penalised else None, self._blank_id)
-        scores = (logits.view(batch, beam, -1) / temperatures).log_softmax(-1).nan_to_num(-torch.inf, neginf=-torch.inf)
-        best, source, token = self._best(totals.unsqueeze(2) + scores)
+        scores = normalised(logits.view(batch, beam, -1), temperatures)
+        best, at = best_of((totals.unsqueeze(2) + scores).flatten(1), beam)
+        source, token = at // self._vocab_size, at % self._vocab_size
         # A row that has ended, or whose frame rules out everything, is passed over.
         goes_on = ((frame < num_frames) & (best[:, 0] > -torch.inf)).unsqueeze(1)
         source = torch.where(goes_on, source, self._ranks)
         adds = self._speaks[token] & goes_on
         before = totals.gather(1, source)
         hashes = hashes.gather(1, source)
-        mixed = (hashes ^ ((token + 1) * _SPREAD)) * _MIX
-        hashes = torch.where(adds, mixed ^ (mixed >> 29), hashes)
-        same = (hashes.unsqueeze(2) == hashes.unsqueeze(1)) & (best > -torch.inf).unsqueeze(1)
-        merged = torch.where(same, best.unsqueeze(1), -torch.inf).logsumexp(2)
-        merged = torch.where((same & self._before).any(2), -torch.inf, merged)
+        hashes = torch.where(adds, hashed(hashes, token), hashes)
+        summed = merged(best, hashes.unsqueeze(2) == hashes.unsqueeze(1))
         contexts = contexts.gather(1, source.unsqueeze(2).expand_as(contexts))
         longer = torch.cat([contexts[:, :, 1:], token.unsqueeze(2)], dim=2)
         contexts = torch.where(adds.unsqueeze(2), longer, contexts)
@@ -136,7 +133,7 @@ class ModifiedBeamLoop:
         gains = torch.where(beyond, log_probs[:, -1], (best - before).to(torch.float32))
         log_probs.index_copy_(1, place, gains.unsqueeze(1))
         return [
-            *(frame + 1, torch.where(goes_on, merged, totals), hashes, contexts),
+            *(frame + 1, torch.where(goes_on, summed, totals), hashes, contexts),
             *(self._predict(contexts.flatten(0, 1)), pointers, log_probs, frames, num_frames, penalties, temperatures),
         ]
 
@@ -148,20 +145,32 @@ class ModifiedBeamLoop:
         """Log-probabilities of the hypotheses, back-pointers int32, and log-probabilities of the added tokens."""
         return [state[1].clone(), state[5].to(torch.int32), state[6].clone()]
 
-    def _best(self, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best extensions (batch, beam), best first: their log-probabilities, hypotheses and tokens.
 
-        Of equal ones the first counts, by hypothesis and then by token.
-        """
-        flat = totals.flatten(1)
-        if self._beam > FEW:
-            sorted_ = flat.sort(dim=1, descending=True, stable=True)
-            values, places = sorted_.values[:, : self._beam], sorted_.indices[:, : self._beam]
-        else:
-            found = []
-            for _ in range(self._beam):
-                found.append(flat.max(1, keepdim=True))
-                flat = flat.scatter(1, found[-1].indices, -torch.inf)
-            values = torch.cat([each.values for each in found], 1)
-            places = torch.cat([each.indices for each in found], 1)
-        return values, places // self._vocab_size, places % self._vocab_size
+def normalised(logits: Tensor, temperatures: Tensor) -> Tensor:
+    """Log-probabilities float64 of logits (batch, beam, n) over temperatures (batch, 1, 1); -inf where all are."""
+    return (logits / temperatures).log_softmax(-1).nan_to_num(-torch.inf, neginf=-torch.inf)
+
+
+def best_of(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of the last axis, best first and of equal ones the first: values and places."""
+    if count > FEW:
+        values, places = scores.sort(dim=-1, descending=True, stable=True)
+        return values[..., :count], places[..., :count]
+    found = []
+    for _ in range(count):
+        found.append(scores.max(-1, keepdim=True))
+        scores = scores.scatter(-1, found[-1].indices, -torch.inf)
+    return torch.cat([each.values for each in found], -1), torch.cat([each.indices for each in found], -1)
+
+
+def hashed(hashes: Tensor, tokens: Tensor) -> Tensor:
+    """Hashes of token sequences, each a token longer."""
+    mixed = (hashes ^ ((tokens + 1) * _SPREAD)) * _MIX
+    return mixed ^ (mixed >> 29)
+
+
+def merged(scores: Tensor, same: Tensor) -> Tensor:
+    """Have the first of the hypotheses that are the same, (batch, beam, beam), the sum of all, and the others -inf."""
+    same = same & (scores > -torch.inf).unsqueeze(1)
+    summed = torch.where(same, scores.unsqueeze(1), -torch.inf).logsumexp(2)
+    return torch.where(same.tril(-1).any(2), -torch.inf, summed)

@@ -36,6 +36,11 @@ class Number(IntEnum):
     WRITES = 5  # row of `StateRows` that keeps where it ends
 
 
+def idle_token(vocab_size: int, blank_id: int) -> int:
+    """What rows without a new token give the predictor in vain; the blank may have no vector."""
+    return 0 if blank_id else min(1, vocab_size - 1)
+
+
 class StateRows:
     """The predictor's states in searches that go on, in rows of tensors on the device.
 
@@ -99,8 +104,7 @@ class StatefulLoop:
         self._predict, self._join, self._rows = predict, join, rows
         self._vocab_size, self._blank_id = vocab_size, blank_id
         self._max_symbols, self._penalised, self._look_ahead = max_symbols, penalised, look_ahead
-        # What rows without a token give the predictor in vain; the blank may have no vector.
-        self._idle = 0 if blank_id else min(1, vocab_size - 1)
+        self._idle = idle_token(vocab_size, blank_id)
         self._durations = torch.tensor(durations, dtype=torch.int64, device=device) if len(durations) else None
         self._ahead = torch.arange(look_ahead, device=device)
         self._beyond = torch.arange(look_ahead, look_ahead + max(1, *durations, 1), device=device)

@@ -98,7 +98,8 @@ class Scorer:
     """Adds to the log-probabilities of prefixes; shared by any number of searches at once.
 
     `record`: a `SCORER`, and `address` where it lies, for `extend` and `finish`. `start`: (state_size,) state of the
-    empty prefix. `num_tokens`: ids of tokens must be below it, compiled code does not check them.
+    empty prefix. `num_tokens`: ids of tokens must be below it, compiled code does not check them. `automaton`: of the
+    hotwords, None without any.
     """
 
     state_size = STATE_SIZE
@@ -110,6 +111,7 @@ class Scorer:
         self.address = address_of(records)
         self.record: Any = records[0]
         self.num_tokens = len(alphabet.spellings)
+        self.automaton = automaton
         self.start = np.zeros(STATE_SIZE, dtype=np.int32)
         self.start[:LEXICON] = -1 if lm is None else lm.start
         self.start[HOTWORDS] = 0 if automaton is None else automaton.start

@@ -1,8 +1,10 @@
 """Compiling what searches in transducers need, or loading it from the cache, so that no request waits for it."""
 
+from typing import Any
+
 import numpy as np
 
-from tritone.search.options import SearchMode
+from tritone.search.options import SearchMode, SearchOptions
 from tritone.search.transducer.network import Contexts, Vectors
 from tritone.search.transducer.predictor import PredictorCache
 
@@ -49,3 +51,19 @@ def compile_search(mode: SearchMode) -> None:
         advance_beams([beam], frames, counts)
         beam.take_settled()
         beam.hypotheses(2, final=True)
+    if mode == "modified-beam":
+        _compile_device_beam(scorer)
+
+
+def _compile_device_beam(scorer: Any) -> None:
+    """Compile what a beam on a device needs on the host."""
+    from tritone.search.scoring.expanded import expanded
+    from tritone.search.transducer.device_beam import DeviceBeam
+
+    expanded(scorer, (_EvenNetwork.blank_id,))
+    beam = DeviceBeam(SearchOptions(mode="modified-beam", beam=2), history=HISTORY)
+    for _ in range(FRAMES):
+        beam.ready(1)
+        beam.follow(np.zeros((3, 2)), np.arange(2), np.zeros((3, 1, 2), dtype=np.int32), 1)
+    beam.take_settled()
+    beam.hypotheses(2, final=True)

@@ -1,6 +1,7 @@
-"""Reading what `device.modified_beam` found: back-pointers to token rows, in compiled code.
+"""Reading what beams on a device found: back-pointers to tokens, in compiled code.
 
 log-probabilities (batch, beam), back-pointers (batch, frames, beam)  ->  hypotheses of each row, best first
+back-pointers of further frames  ->  lists of marks, for `device_beam.py`
 """
 
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.search.beam.marks import compact, graft, length_of
+from tritone.search.compiled.addresses import float_of_bits
 from tritone.search.compiled.compiler import compiled
 from tritone.search.hypothesis import Hypothesis, TokenRow
 
@@ -69,3 +72,59 @@ def _trace(pointers: Any, log_probs: Any, num_frames: Any, tokens: Any, gains: A
             lengths[row, rank] = frames - at
             for i in range(at):  # what is not there is not to warn of
                 gains[row, rank, i] = 0.0
+
+
+@compiled
+def follow(marks: Any, count: Any, lasts: Any, found: Any, first: Any, num_frames: Any) -> Any:
+    """Append the tokens of further frames to lists of marks.
+
+    Args:
+        marks: (room,) MARK, of which `count` are used; there is room for a token of each hypothesis in each frame.
+        lasts: (beam,) int32, the last marks of the hypotheses before these frames, and then after them.
+        found: (3, frames, beam) int32, of `StatefulBeamLoop.finish`.
+        first: the number of the first frame.
+
+    Returns:
+        How many marks there are then.
+    """
+    before = np.empty_like(lasts)
+    for frame in range(num_frames):
+        for rank in range(len(lasts)):
+            before[rank] = lasts[rank]
+        for rank in range(len(lasts)):
+            pointer = found[0, frame, rank]
+            lasts[rank] = before[pointer & ((1 << SOURCE_BITS) - 1)]
+            if pointer >> SOURCE_BITS:
+                mark = marks[count]
+                mark.token, mark.frame, mark.parent = (pointer >> SOURCE_BITS) - 1, first + frame, lasts[rank]
+                mark.span, mark.log_prob = found[1, frame, rank], float_of_bits(found[2, frame, rank])
+                lasts[rank] = count
+                count += 1
+    return count
+
+
+@compiled
+def decide(marks: Any, lasts: Any, ranks: Any, best: Any, before: Any) -> Any:
+    """Which hypotheses `ranks` begin with the tokens that `best` has before a frame; they take over their times.
+
+    As `pruning.decide` does with those of a search on the host.
+    """
+    keeps = np.ones(len(ranks), dtype=np.bool_)
+    final = np.int64(lasts[best])
+    while final >= 0 and marks[final].frame >= before:
+        final = np.int64(marks[final].parent)
+    length = length_of(marks, final)
+    if length == 0:
+        return keeps
+    for i in range(len(ranks)):
+        mark = graft(marks, np.int64(lasts[ranks[i]]), final, length)
+        keeps[i] = mark >= 0
+        if mark >= 0:
+            lasts[ranks[i]] = mark
+    return keeps
+
+
+@compiled
+def drop(marks: Any, count: Any, lists: Any, settled: Any) -> Any:
+    """As `compact`; the last token that all lists share stays."""
+    return compact(marks, count, lists, settled, True)

@@ -1,13 +1,13 @@
-"""Writing the text of some windows together: greedily or by sampling, or with a beam.
+"""Writing the texts of some windows together: greedily or by sampling, or with a beam.
 
     Job (prompt, rules) of each window, the decoder's network  ->  Written (tokens, log-probability) of each
 
-Windows are independent: a text is the same whatever is decoded beside it. Those that have ended leave the batch.
+Windows are independent: a text is the same whatever is decoded beside it. They join and leave the batch at every step.
 Sources: openai/whisper whisper/decoding.py, `GreedyDecoder` and `DecodingTask`; the beam is that of transformers,
 src/transformers/generation/utils.py, `_beam_search`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -21,27 +21,30 @@ BLOCK = 128  # of a vocabulary; some hundred blocks of as many tokens are looked
 
 
 class Decoder(Protocol):
-    """The network that says what comes next, with the caches of its rows. One recording has one row or several."""
+    """The network that says what comes next, with the caches of its rows. One window has one row or several."""
 
-    def begin(self, prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> Array:
-        """Read a prompt for each recording, which are rows from then on.
+    def begin(self, windows: Sequence[int], prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> Array:
+        """Read a prompt for each of some windows, which are rows behind those that there are.
 
         Args:
             places: positions in each prompt, equally many.
 
         Returns:
-            Logits (rows, places, vocab) of the tokens after them.
+            Logits (windows, places, vocab) of the tokens after them.
         """
 
-    def step(self, tokens: Sequence[int], sources: Sequence[int]) -> Array:
-        """Read one more token for each row.
+    def step(
+        self, tokens: Sequence[Sequence[int]], sources: Sequence[int], undone: Sequence[int] | None = None
+    ) -> Array:
+        """Read some more tokens for each row; rows that none continues are gone.
 
         Args:
-            sources: which rows of the last call the rows of this one continue. Rows of one recording stand together,
-                as many for each recording that is left.
+            sources: which of the rows the rows of this call continue. Rows of one window stand together, as many for
+                each window that is left.
+            undone: how many of the last tokens of each of these do not count any more.
 
         Returns:
-            Logits (rows, vocab) of the tokens after it.
+            Logits (rows, most tokens of a row, vocab) after each token; of a row with fewer, the last ones say nothing.
         """
 
 
@@ -102,23 +105,6 @@ class Written:
         return self.log_prob / (len(self.tokens) + 1)
 
 
-def decode(jobs: Sequence[Job], decoder_of: Callable[[Sequence[int]], Decoder]) -> list[Written]:
-    """Write the texts of all jobs, those together that take equally many rows.
-
-    Args:
-        decoder_of: makes a decoder for the windows of some jobs, by their indices.
-    """
-    found: dict[int, Written] = {}
-    groups: dict[tuple[bool, int], list[int]] = {}
-    for index, job in enumerate(jobs):
-        groups.setdefault((job.temperature == 0 and job.beam > 1, job.width), []).append(index)
-    for (with_beam, _), indices in groups.items():
-        chosen = [jobs[index] for index in indices]
-        write = _write_beams if with_beam else _write_samples
-        found.update(zip(indices, write(chosen, decoder_of(indices)), strict=True))
-    return [found[index] for index in range(len(jobs))]
-
-
 def log_softmax(logits: Logits) -> Logits:
     """Log-probabilities along the last axis, float32."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
@@ -136,54 +122,56 @@ class _Row:
     steps: list[tuple[int, float]] = field(default_factory=list)
 
 
-def _start(jobs: Sequence[Job], decoder: Decoder) -> tuple[Array, list[float]]:
-    """Logits (jobs, vocab) of the first tokens, and the probabilities of silence."""
-    logits = decoder.begin([job.prompt for job in jobs], [(job.sot, len(job.prompt) - 1) for job in jobs])
-    silent = [
-        float(np.exp(log_softmax(first)[job.no_speech])) if job.no_speech is not None else 0.0
-        for job, first in zip(jobs, logits[:, 0], strict=True)
-    ]
-    return np.ascontiguousarray(logits[:, 1]), silent
+class Sampled:
+    """The text of one window at a temperature, greedy at 0, or several of which the likeliest is taken."""
 
+    def __init__(self, job: Job) -> None:
+        """Take what is to be written."""
+        self.job, self.is_over = job, False
+        self._rows = [_Row() for _ in range(job.width)]
+        self._ended = [False] * job.width
+        self._random = np.random.default_rng(job.seed) if job.temperature else None
 
-def _write_samples(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
-    copies = jobs[0].width
-    logits, silent = _start(jobs, decoder)
-    rows = [[_Row() for _ in range(copies)] for _ in jobs]
-    randoms = [np.random.default_rng(job.seed) if job.temperature else None for job in jobs]
-    active = list(range(len(jobs)))
-    ended = [[False] * copies for _ in jobs]
-    logits = np.repeat(logits, copies, axis=0)
-    sources = np.repeat(np.arange(len(jobs)), copies)  # the first step continues the prompts
-    while active:
-        tokens = []
-        for place, index in enumerate(active):
-            job = jobs[index]
-            for copy, row in enumerate(rows[index]):
-                if ended[index][copy]:
-                    tokens.append(job.rules.eot)
-                    continue
-                scores = logits[place * copies + copy]
-                job.rules.apply(scores, row.tokens)
-                token = _chosen(scores, job.temperature, randoms[index])
-                row.log_prob += float(log_softmax(scores)[token])
-                if token == job.rules.eot:
-                    ended[index][copy] = True
-                else:
-                    row.tokens.append(token)
-                    ended[index][copy] = len(row.tokens) >= job.max_tokens
-                tokens.append(token)
-        going = [place for place, index in enumerate(active) if not all(ended[index])]
-        if not going:
-            break
-        kept = [place * copies + copy for place in going for copy in range(copies)]
-        logits = decoder.step([tokens[row] for row in kept], [int(sources[row]) for row in kept])
-        active = [active[place] for place in going]
-        sources = np.arange(len(active) * copies)
-    return [
-        likeliest([Written(tokens=tuple(row.tokens), log_prob=row.log_prob, no_speech_prob=quiet) for row in each])
-        for each, quiet in zip(rows, silent, strict=True)
-    ]
+    def advance(self, logits: Logits) -> tuple[list[int], list[int]]:
+        """Choose what goes on, of the logits (1 or texts, vocab); returns a token for each text, and what it continues.
+
+        Those that have ended are filled up with the end, as every window has as many rows.
+        """
+        job, tokens = self.job, list[int]()
+        if len(logits) < job.width:  # after the prompt
+            logits = np.repeat(logits, job.width, axis=0)
+            sources = [0] * job.width
+        else:
+            sources = list(range(job.width))
+        for copy, (row, scores) in enumerate(zip(self._rows, logits, strict=True)):
+            if self._ended[copy]:
+                tokens.append(job.rules.eot)
+                continue
+            job.rules.apply(scores, row.tokens)
+            token = _chosen(scores, job.temperature, self._random)
+            row.log_prob += float(log_softmax(scores)[token])
+            if token == job.rules.eot:
+                self._ended[copy] = True
+            else:
+                row.tokens.append(token)
+                self._ended[copy] = len(row.tokens) >= job.max_tokens
+            tokens.append(token)
+        self.is_over = all(self._ended)
+        return tokens, sources
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those of the first text."""
+        return self._rows[0].tokens
+
+    def written(self, no_speech_prob: float) -> Written:
+        """The likeliest text."""
+        return likeliest(
+            [
+                Written(tokens=tuple(row.tokens), log_prob=row.log_prob, no_speech_prob=no_speech_prob)
+                for row in self._rows
+            ]
+        )
 
 
 def _chosen(scores: Logits, temperature: float, random: np.random.Generator | None) -> int:
@@ -273,6 +261,11 @@ class Beam:
         return [token for _, token, _ in going], [source for _, _, source in going]
 
     @property
+    def tokens(self) -> list[int]:
+        """Those of the likeliest text."""
+        return self.going[0].tokens
+
+    @property
     def best(self) -> _Row:
         """The best text that has ended, its end included, or else the likeliest."""
         return self.ended[0][1] if self.ended else self.going[0]
@@ -284,24 +277,97 @@ class Beam:
         return Written(tokens=tuple(tokens), log_prob=row.log_prob, no_speech_prob=no_speech_prob)
 
 
-def _write_beams(jobs: Sequence[Job], decoder: Decoder) -> list[Written]:
-    logits, silent = _start(jobs, decoder)
-    beams = [Beam(job) for job in jobs]
-    active = list(beams)
-    while active:
-        tokens: list[int] = []
-        sources: list[int] = []
-        left: list[Beam] = []
+@dataclass
+class _Going:
+    """A text under way: its next tokens, what they continue, and how many tokens of that do not count."""
+
+    text: Sampled | Beam
+    quiet: float
+    tokens: list[int]
+    sources: list[int]
+    undone: int = 0
+
+
+class Guessing(Protocol):
+    """What guesses how greedy texts go on, see `guessing.Draft`."""
+
+    def join(self, windows: Sequence[int], jobs: Sequence[Job]) -> None: ...
+
+    def guess(self, texts: Mapping[int, tuple[Job, Sequence[int]]]) -> Mapping[int, Sequence[int]]: ...
+
+
+class Writing:
+    """Texts under way that have equally many rows each. Windows join and leave between any two steps."""
+
+    def __init__(self, decoder: Decoder, draft: Guessing | None = None) -> None:
+        """Take a decoder without rows, and for greedy texts perhaps what guesses ahead: they stay the same."""
+        self._decoder, self._draft = decoder, draft
+        self._count = 0  # of the decoder's rows
+        self._next: dict[int, _Going] = {}  # of windows, in their order
+
+    def __len__(self) -> int:
+        return len(self._next)
+
+    @property
+    def windows(self) -> list[int]:
+        """Those whose texts are under way."""
+        return [*self._next]
+
+    def join(self, windows: Sequence[int], jobs: Sequence[Job]) -> list[tuple[int, Written]]:
+        """Begin the texts of some windows, and return those that are over, as `step`."""
+        places = [(job.sot, len(job.prompt) - 1) for job in jobs]
+        if self._draft is not None:
+            self._draft.join(windows, jobs)
+        logits = self._decoder.begin(windows, [job.prompt for job in jobs], places)
+        row, self._count = self._count, self._count + len(jobs)
+        ended: list[tuple[int, Written]] = []
+        for window, job, (first, last) in zip(windows, jobs, logits, strict=True):
+            quiet = float(np.exp(log_softmax(first)[job.no_speech])) if job.no_speech is not None else 0.0
+            text = Beam(job) if job.temperature == 0 and job.beam > 1 else Sampled(job)
+            ended += self._go_on(window, _Going(text, quiet, [], []), last[None, None], [], row)
+            row += 1
+        return ended
+
+    def step(self) -> list[tuple[int, Written]]:
+        """Choose the next tokens of each text; returns the windows whose texts are over, and these."""
+        going = [*self._next.items()]
+        guesses: Mapping[int, Sequence[int]] = {}
+        if self._draft is not None:
+            guesses = self._draft.guess({window: (each.text.job, each.text.tokens) for window, each in going})
+        logits = self._decoder.step(
+            [[token, *guesses.get(window, ())] for window, each in going for token in each.tokens],
+            [source for _, each in going for source in each.sources],
+            [each.undone for _, each in going for _ in each.sources],
+        )
+        self._next, self._count = {}, len(logits)
+        ended: list[tuple[int, Written]] = []
         first = 0
-        for beam in active:
-            count = len(beam.going)
-            chosen, continued = beam.advance(logits[first : first + count])
-            if not beam.is_over:
-                left.append(beam)
-                tokens += chosen
-                sources += [first + source for source in continued]
-            first += count
-        active = left
-        if active:
-            logits = decoder.step(tokens, sources)
-    return [beam.written(quiet) for beam, quiet in zip(beams, silent, strict=True)]
+        for window, each in going:
+            rows = logits[first : first + len(each.tokens)]
+            ended += self._go_on(window, each, rows, guesses.get(window, ()), first)
+            first += len(each.tokens)
+        return ended
+
+    def leave(self, window: int) -> None:
+        """Forget a window's text, if it has one."""
+        self._next.pop(window, None)
+
+    def _go_on(
+        self, window: int, going: _Going, logits: Array, guesses: Sequence[int], first: int
+    ) -> list[tuple[int, Written]]:
+        """Choose what a text goes on with, as far as each guess is what is chosen.
+
+        Args:
+            logits: (rows, places, vocab), after its last token and each guess.
+            first: its first row.
+        """
+        text = going.text
+        for place in range(len(guesses) + 1):
+            tokens, sources = text.advance(logits[:, place])
+            if text.is_over:
+                return [(window, text.written(going.quiet))]
+            if place < len(guesses) and guesses[place] != tokens[0]:
+                break
+        sources = [first + source for source in sources]
+        self._next[window] = _Going(text, going.quiet, tokens, sources, len(guesses) - place)
+        return []

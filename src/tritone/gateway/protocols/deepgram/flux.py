@@ -89,7 +89,7 @@ class Thresholds:
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     query = Query(socket.items)
-    wanted, thresholds = ListenRequest.read(socket.items), Thresholds.read(query)
+    wanted, thresholds = ListenRequest.read(socket.items, Thresholds.__dataclass_fields__), Thresholds.read(query)
     info = await gateway.speech.live_model(wanted.model)
     ask = wanted.ask(info)
     if gateway.options.vad_model:

@@ -1,13 +1,13 @@
 """The parameters of `/v1/listen`, which stand in the address  ->  what is asked of the models.
 
 What changes nothing that a client would miss is ignored, such as mip_opt_out and a version; what somebody
-relies on and nothing here does, such as `redact`, is refused. docs/applications/gateway-deepgram.md has the decision
-about each.
+relies on and nothing here does, such as `redact`, is refused, and so is what is no parameter.
+docs/applications/gateway-deepgram.md has the decision about each.
 
 Source: the parameters and types of deepgram-sdk 7.17.0.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,14 @@ REFUSED = {
     "intents": "no intents are found here",
     "custom_intent": "no intents are found here",
     "dictation": "spoken marks are not written as marks here",
+    "measurements": "names of units are not shortened here",
+    "ner": "no entities are found here",
+    "alternatives": "one transcript is written here",
 }
+IGNORED = (
+    *("mip_opt_out", "version", "tier", "diarize_version", "no_delay", "filler_words"),
+    *("callback_method", "custom_topic_mode", "custom_intent_mode"),  # of what is refused
+)
 OFF = ("", "false")
 MAX_MS = 60_000
 MAX_KEYWORDS = 1000
@@ -86,17 +93,25 @@ class ListenRequest:
     utterance_end_ms: int = 0
 
     @classmethod
-    def read(cls, items: Iterable[tuple[str, str]]) -> "ListenRequest":
+    def read(cls, items: Iterable[tuple[str, str]], also: Collection[str] = ()) -> "ListenRequest":
         """Read the parameters of an address.
 
+        Args:
+            also: names of parameters that somebody else reads.
+
         Raises:
-            InputError: a value cannot be used, or nothing here does what is asked for.
+            InputError: a name is unknown, a value cannot be used, or nothing here does what is asked for.
         """
         query = Query(items)
         given = query.given
+        if unknown := sorted(given.keys() - {*READ, *SWITCHES, *REFUSED, *IGNORED, *also}):
+            known = ", ".join(sorted({*READ[1:], *SWITCHES, *also}))
+            raise InputError(f"{unknown[0][:80]!r} is no parameter of this address, which has {known}")
         for name, why in REFUSED.items():
             if any(value.lower() not in OFF for value in given.get(name, ())):
                 raise InputError(f"{name}: {why}")
+        if query.switch("multichannel") and (query.switch("diarize") or query.text("diarize_model") not in OFF):
+            raise InputError("diarize: with multichannel each channel is a speaker; leave one of them out")
         encoding = query.text("encoding").lower()
         if encoding not in ENCODINGS:
             raise InputError(f"encoding must be one of {', '.join(filter(None, ENCODINGS))}, got {encoding[:80]!r}")
@@ -106,11 +121,13 @@ class ListenRequest:
             channels=query.whole("channels", 0, 1000),
             fields=("sample_rate", "channels"),
         )
+        detected = [each for each in given.get("detect_language", ()) if each.lower() not in (*OFF, "true")]
         pairs = (each.partition(":") for each in given.get("extra", ()))
         return cls(
             model=query.text("model"),
             language=query.text("language"),
-            hints=tuple(given.get("language_hint", ())),
+            hints=(*given.get("language_hint", ()), *detected),
+            detect_language=bool(detected) or query.switch("detect_language"),
             audio=audio,
             diarize=query.switch("diarize") or query.text("diarize_model") not in OFF,
             favoured=_favoured(given),
@@ -145,15 +162,21 @@ class ListenRequest:
                 punctuate=self.punctuate or self.smart_format,
                 profanity="mask" if self.profanity_filter else "keep",
             ),
-            speakers=SpeakerOptions() if self.diarize and not self.multichannel else None,
+            speakers=SpeakerOptions() if self.diarize else None,
             vad=vad,
             turns=None if self.endpointing_ms else turns,
         )
 
 
+READ = (
+    *("key", "model", "language", "language_hint", "detect_language", "encoding", "sample_rate", "channels"),
+    *("diarize", "diarize_model", "keyterm", "keywords", "tag", "extra", "utt_split", "endpointing"),
+    "utterance_end_ms",
+)
+"""Beside the switches; the first is the gateway's own, for browsers."""
 SWITCHES = (
-    *("punctuate", "smart_format", "numerals", "profanity_filter", "utterances", "paragraphs", "detect_language"),
-    *("interim_results", "vad_events", "multichannel"),
+    *("punctuate", "smart_format", "numerals", "profanity_filter", "utterances", "paragraphs", "interim_results"),
+    *("vad_events", "multichannel"),
 )
 
 

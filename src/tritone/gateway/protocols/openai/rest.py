@@ -26,6 +26,7 @@ from tritone.formats import write
 from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols.openai import answers
+from tritone.gateway.protocols.openai.deltas import Deltas
 from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.gateway.protocols.openai.speech import list_voices, speak
@@ -98,7 +99,8 @@ async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, tra
             answer = _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
             answer.headers.update(wanted.notices(info))
             return answer
-        events = events_of(gateway.speech.parts(audio, ask, caller), wanted)
+        growing = wanted.response_format != "diarized_json" and not wanted.logprobs
+        events = events_of(gateway.speech.parts(audio, ask, caller, growing=growing), wanted)
         stack.push_async_callback(events.aclose)
         first = await anext(events)  # what fails before the first text has a status of its own
         return _EventStream(_sent(first, events), stack.pop_all(), wanted.notices(info))
@@ -119,13 +121,14 @@ def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
 async def events_of(
     parts: AsyncGenerator[Transcript, None], wanted: TranscriptionRequest
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """The events of a recording: a delta for each part of it that is finished, and the whole text at the end."""
-    text, num_sent, log_probs = "", 0, []
+    """The events of a recording: a delta for each part that is finished or grew, and the whole text at the end."""
+    text, num_sent, log_probs, deltas = "", 0, [], Deltas()
     async with aclosing(parts):
         async for part in parts:
             longer = joined(text, part.text)
-            event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
-            text = longer
+            delta = deltas.final(longer) if part.is_final else deltas.partial(longer, len(longer))
+            event: dict[str, Any] = {"type": "transcript.text.delta", "delta": delta}
+            text = longer if part.is_final else text
             if wanted.logprobs:
                 event["logprobs"] = answers.log_probs(part.tokens)
                 log_probs += event["logprobs"]

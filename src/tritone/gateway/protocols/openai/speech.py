@@ -26,6 +26,7 @@ from tritone.gateway.protocols.openai.errors import FieldError, error_object
 from tritone.gateway.protocols.openai.request import NOTICE
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.saying import encoder_of
+from tritone.gateway.sockets import read_json
 
 MAX_INPUT = 4096  # characters, as OpenAI's
 MAX_BODY = 12 * MAX_INPUT + 65536  # bytes; a character may be two escapes of six
@@ -52,14 +53,10 @@ class SpeechRequest:
         """Read the JSON of a request.
 
         Raises:
-            FieldError: it is none, a field is missing or unknown, or has a value that cannot be used.
+            InputError: it is no object.
+            FieldError: a field is missing or unknown, or has a value that cannot be used.
         """
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise FieldError("body", f"is no JSON: {str(error)[:80]}") from error
-        if not isinstance(found, dict):
-            raise FieldError("body", "must be a JSON object")
+        found = read_json(body, "the body")
         if unknown := sorted(set(found) - set(FIELDS)):
             raise FieldError(unknown[0][:80], f"is unknown; there are {', '.join(FIELDS)}")
         given = {name: value for name, value in found.items() if value is not None}

@@ -1,3 +1,0 @@
-"""Written by `tritone build`."""
-
-from tritone.backend.streaming import TritonPythonModel

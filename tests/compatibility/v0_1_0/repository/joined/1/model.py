@@ -1,3 +1,0 @@
-"""Written by `tritone build`."""
-
-from tritone.backend.offline import TritonPythonModel

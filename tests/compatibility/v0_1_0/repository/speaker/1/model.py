@@ -1,3 +1,0 @@
-"""Written by `tritone build`."""
-
-from tritone.backend.embedding import TritonPythonModel
