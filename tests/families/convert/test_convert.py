@@ -183,6 +183,20 @@ def test_what_is_no_graph_or_takes_other_files_is_refused(source: Path, tmp_path
     assert not list(tmp_path.glob("*out*"))
 
 
+def test_a_graph_that_takes_no_made_inputs_is_told_in_one_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weights = onnx.numpy_helper.from_array(np.ones((7, 3), np.float32), "weights")  # of 7 and no other size
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None]) for name in "xy")
+    node = onnx.helper.make_node("MatMul", ["x", "weights"], ["y"])
+    graph = onnx.helper.make_graph([node], "seven", [x], [y], [weights])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "seven.onnx")
+    with pytest.raises(ExportError, match="give real ones with --inputs"):
+        convert_onnx(tmp_path / "seven.onnx", tmp_path / "out.onnx", target="fp16")
+    assert capfd.readouterr().err == ""
+
+
 def test_weights_in_constant_nodes_are_weights(source: Path, tmp_path: Path) -> None:
     """As paddle2onnx writes them: int8 and fp16 of them are those of initializers."""
     model = onnx.load(source)

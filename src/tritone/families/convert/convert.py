@@ -106,7 +106,7 @@ def convert_onnx(
         progress(f"opset {before} to {opset}")
         model = to_opset(model, opset)
     with tempfile.TemporaryDirectory(prefix=".tritone-convert-", dir=output.parent) as folder:
-        original = open_onnx(source)
+        original = open_onnx(source, quiet=inputs is None)  # inputs that are made may not fit
         if target is not None:
             if (needed := NEEDED[target]) > opset_of(model):
                 progress(f"opset {opset_of(model)} to {needed}, which {target} is written in")

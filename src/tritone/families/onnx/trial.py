@@ -25,6 +25,7 @@ from tritone.families.onnx.front_end import (
 )
 from tritone.families.onnx.source import Source
 from tritone.runtime import Graph, open_graph
+from tritone.runtime.onnx.graph import OnnxGraph
 
 Floats = npt.NDArray[np.float32]
 
@@ -117,13 +118,13 @@ def typical_size(values: Floats) -> float:
     return max(float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))), 1e-9)
 
 
-def opened(path: Path) -> Graph:
-    """Open a graph for running it.
+def opened(path: Path, *, quiet: bool = False) -> Graph:
+    """Open a graph for running it; `quiet`: calls that fail write nothing to stderr, where failing is no surprise.
 
     Raises:
         ExportError: onnxruntime cannot.
     """
     try:
-        return open_graph(path)
+        return OnnxGraph(path, quiet=True) if quiet else open_graph(path)
     except BundleError as error:
         raise ExportError(str(error)) from error
