@@ -533,7 +533,7 @@ def test_long_recordings_that_have_begun_hold_nobody_back(
         tell(recording)
         has_begun.set()
 
-    monkeypatch.setattr(few, "_has_begun", told)
+    monkeypatch.setattr(few, "_mark_started", told)
 
     def submit(seconds: float) -> None:
         host.submit(speech(seconds), PLAIN, lambda _: over.release(), lambda: False)
