@@ -86,7 +86,7 @@ SEVERAL_TEXTS = {
         "--max-drift": 2, "--language": 2, "--sample-rate": 3,
     },
     "code of others that may run here": {"--trust": 2},
-    "a model: which there may be, and how many": {"--model": 7, "--mode": 2},
+    "a model: which there may be, and how many": {"--model": 7, "--mode": 2, "--speaker-model": 2},
     "one setting as it is stored, built, served, or used in process, each with a default of its own": {
         "--device": 5, "--precision": 9, "--runtime": 4, "--max-audio-s": 4, "--threads": 2, "--threshold": 2,
         "--chunk-size": 7, "--left-chunks": 5, "--search": 2, "--window-s": 3, "--shift-s": 3, "--vad": 2, "--rows": 2,
