@@ -156,7 +156,8 @@ def test_languages_are_those_that_transformers_detects(
     [alone] = pipeline.transcribe(waveforms[:1], [replace(PLAIN, language=expected[0])])
     # In company sums may be rounded otherwise.
     for one, theirs in zip(found[0].segments, alone.segments, strict=True):
-        assert (one.text, one.start_s, one.end_s, one.tokens) == (theirs.text, theirs.start_s, theirs.end_s, theirs.tokens)
+        place = one.text, one.start_s, one.end_s, one.tokens
+        assert place == (theirs.text, theirs.start_s, theirs.end_s, theirs.tokens)
         assert one.avg_log_prob == pytest.approx(theirs.avg_log_prob, abs=1e-4)
         assert one.no_speech_prob == pytest.approx(theirs.no_speech_prob, abs=1e-5)
 
