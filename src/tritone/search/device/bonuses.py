@@ -19,7 +19,6 @@ import torch
 if TYPE_CHECKING:
     from tritone.search.scoring.scorer import Scorer
 
-ENTRY_BYTES = 8  # of a row and a token
 FIRST_ENTRIES, MOST_ENTRIES = 2**20, 2**25  # of all rows and tokens, at first and at most: 8 and 256 MB
 LIST_ENTRIES = 2**23  # of one list of hotwords, 125 names with 8,193 tokens; longer ones are searched on the CPU
 
