@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from recorded import record
-from search.test_device_stateful import DURATIONS, LENGTHS, SEEDS, TOKENS, Lstm, frames_of
+from search.test_device_stateful import DURATIONS, LENGTHS, SEEDS, TOKENS, Lstm, cut, frames_of
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.search.scoring.scorer import STATE_SIZE, Scorer, extend, finish
@@ -145,16 +145,7 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(
         for _ in range(2):  # others use the rows of those that have ended
             host = on_host(network, options, scorers(), history)
             searches = on_device(device, options, scorers(), history)
-            at = [0, 0, 0]
-            for counts in chunks:
-                rows = [row for row, count in enumerate(counts) if count]
-                if not rows:
-                    continue
-                batch = np.zeros((len(rows), max(counts), 6), np.float32)
-                for place, row in enumerate(rows):
-                    batch[place, : counts[row]] = frames[row, at[row] : at[row] + counts[row]]
-                    at[row] += counts[row]
-                lengths = np.array([counts[row] for row in rows])
+            for rows, batch, lengths in cut(frames, chunks):
                 device.beams([searches[row] for row in rows], batch, lengths)
                 advance_beams([host[row] for row in rows], batch, lengths)
                 for row in rows:
@@ -162,7 +153,7 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(
                         each[:3] for each in host[row].take_settled()
                     ]
                     alike(searches[row].hypotheses(10), host[row].hypotheses(10))
-            assert [each.num_frames for each in searches] == at
+            assert [each.num_frames for each in searches] == np.sum(chunks, axis=0).tolist()
             for each, other in zip(searches, host, strict=True):
                 alike(each.hypotheses(10, final=True), other.hypotheses(10, final=True))
             del searches, each

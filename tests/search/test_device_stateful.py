@@ -1,5 +1,6 @@
 """Greedy search of a GPU with a predictor that has a state, run by torch on the CPU, finds what the CPU's finds."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,6 +135,21 @@ def test_tokens_are_there_to_be_compared() -> None:
         assert sum(count > 0 for count in counts) > 25
 
 
+def cut(
+    frames: npt.NDArray[np.float32], chunks: list[list[int]]
+) -> Iterator[tuple[list[int], npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """The steps of streams that get so many frames at a time: the streams that get any, their frames, and how many."""
+    at = [0] * len(frames)
+    for counts in chunks:
+        rows = [row for row, count in enumerate(counts) if count]
+        if rows:
+            batch = np.zeros((len(rows), max(counts), frames.shape[2]), np.float32)
+            for place, row in enumerate(rows):
+                batch[place, : counts[row]] = frames[row, at[row] : at[row] + counts[row]]
+                at[row] += counts[row]
+            yield rows, batch, np.array([counts[row] for row in rows])
+
+
 @settings(max_examples=examples(12))
 @given(
     SEEDS,
@@ -156,16 +172,8 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
         for _ in range(2):
             searches = [DeviceState(each) for each in options]
             host = [StatefulState(network, blank_penalty=o.blank_penalty, max_symbols=o.max_symbols) for o in options]
-            at, found = [0, 0, 0], [[], [], []]
-            for counts in chunks:
-                rows = [row for row, count in enumerate(counts) if count]
-                if not rows:
-                    continue
-                batch = np.zeros((len(rows), max(counts), 6), np.float32)
-                for place, row in enumerate(rows):
-                    batch[place, : counts[row]] = frames[row, at[row] : at[row] + counts[row]]
-                    at[row] += counts[row]
-                lengths = np.array([counts[row] for row in rows])
+            found: list[list[Token]] = [[], [], []]
+            for rows, batch, lengths in cut(frames, chunks):
                 new = device.stateful([searches[row] for row in rows], batch, lengths)
                 alike(new, advance_stateful([host[row] for row in rows], batch, lengths))
                 for row, tokens in zip(rows, new, strict=True):
@@ -174,7 +182,7 @@ def test_streams_in_any_company_and_any_cutting_are_searched_as_whole_ones(
             assert [[(each.id, each.start_frame) for each in row] for row in found] == [
                 [(each.id, each.start_frame) for each in row] for row in expected
             ]
-            assert [each.num_frames for each in searches] == at
+            assert [each.num_frames for each in searches] == np.sum(chunks, axis=0).tolist()
 
 
 @pytest.mark.parametrize(("frames", "steps"), [(1, 2), (2, 2), (5, 4), (14, 4), (40, 8)])

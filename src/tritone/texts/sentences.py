@@ -15,6 +15,7 @@ from tritone.errors import InputError
 
 MAX_SENTENCE = 300  # characters; about 20 s of speech, for which a network of Piper takes some hundred megabytes
 MAX_REST = 4096  # characters without a word
+PAUSE_S = 0.2  # of silence between sentences, beside that which a voice makes
 MAX_CLAUSE = 200  # characters, at most 800 bytes: espeak-ng reads lines of less than 1000
 ABBREVIATIONS = frozenset(
     {"dr", "mr", "mrs", "ms", "prof", "st", "vs", "etc", "cf", "nr", "fig", "vol", "inc", "ltd", "jr", "sr", "gen"}

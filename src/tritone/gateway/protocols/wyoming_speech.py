@@ -20,10 +20,9 @@ from tritone.audio.waveform import Waveform
 from tritone.errors import InputError
 from tritone.gateway.callers import Caller
 from tritone.gateway.saying import FoundVoice, Voices
-from tritone.texts.sentences import ComingText
+from tritone.texts.sentences import PAUSE_S, ComingText
 
 CHUNK_BYTES = 1 << 14
-PAUSE_S = 0.2  # between sentences that are spoken one by one, as voices make it between those of a text
 SAMPLES = {"width": 2, "channels": 1}
 
 Send = Callable[..., Awaitable[None]]

@@ -20,11 +20,10 @@ from tritone.pipelines.isolation import isolated, prepared, with_options
 from tritone.pipelines.synthesis.options import MAX_CHARACTERS, SynthesisOptions
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.runtime.graph import Array
-from tritone.texts.sentences import MAX_SENTENCE, cleaned, pieces, sentences
+from tritone.texts.sentences import MAX_SENTENCE, PAUSE_S, cleaned, pieces, sentences
 
 WARM_UP = "wˈʌn tˈuː "  # phonemes
 MAX_PHONEMES = 400  # of one call of the network; 20 to 30 s of speech, and 300 digits alone would be 100 s
-PAUSE_S = 0.2  # of silence between sentences, beside that which the network makes
 
 
 class Job(NamedTuple):

@@ -220,7 +220,8 @@ class Together(Driver):
             del self._texts[group]
             if len(there) == 1:
                 self._fail(there[0], as_value(error))
-            for each in there if len(there) > 1 else ():
+                return
+            for each in there:
                 each.is_alone = True
                 self._asked.append((each, each.ask))
         else:
