@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from effort import examples
@@ -129,6 +129,7 @@ def test_there_is_something_to_compare() -> None:
     assert differ > 5
 
 
+@example(0, (), 2, [[3, 0, 0], [5, 0, 0]])  # one ends where differences are decided, and others go on
 @settings(max_examples=examples(15))
 @given(SEEDS, DURATIONS, st.integers(1, 5), st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), max_size=8))
 def test_streams_in_any_company_and_any_cutting_are_searched_as_on_the_cpu(

@@ -51,8 +51,9 @@ class DeviceBeam(Beam):
         return 0 if self.share is None else int(self.share.start)
 
     def ready(self, count: int) -> int:
-        """Decide if it is time to, and return how many of `count` frames can follow."""
-        self._decide_if_due()
+        """Decide if it is time to, and return how many of `count` frames can follow; without any nothing is decided."""
+        if count:  # else it would depend on the company whether the last frames were followed by a decision
+            self._decide_if_due()
         return self._until_decision(count)
 
     def follow(
