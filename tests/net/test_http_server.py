@@ -3,15 +3,25 @@
 import asyncio
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from websockets.sync.client import connect as open_socket
 
-from tritone.net.http_server import MAX_HEAD_BYTES, MAX_HEADERS, HttpServer, Response, when_lost
+from tritone.net.http_server import (
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_WAITING,
+    WAITING_BYTES,
+    Connection,
+    HttpServer,
+    Response,
+    when_lost,
+)
 from tritone.net.limits import LeastRate
 from tritone.net.loop_thread import LoopThread
 from tritone.net.refusal import RefusedError
@@ -23,10 +33,15 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Echo:
-    """Answers with the size of the body; `/wait` waits until its client has gone."""
+    """Answers with the size of the body; `/wait` waits until its client has gone, `/held` until it is let go.
+
+    `/begun` has begun its answer, and waits as `/wait` does.
+    """
 
     def __init__(self) -> None:
         self.left: list[str] = []
+        self.goes_on = threading.Event()
+        self.begun = threading.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         rate = LeastRate(grace_s=0.5, bytes_per_s=1 << 20)
@@ -41,7 +56,13 @@ class Echo:
         except ConnectionError:
             self.left.append("coming")
             return
-        if scope["path"] == "/wait":
+        if scope["path"] == "/held":
+            await asyncio.to_thread(self.goes_on.wait, 20)
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+            self.begun.set()
+        if scope["path"] in ("/wait", "/begun"):
             gone = asyncio.Event()
             with when_lost(scope, gone.set):
                 await gone.wait()
@@ -56,12 +77,19 @@ def echo() -> Echo:
 
 
 @pytest.fixture
-def port(echo: Echo) -> Iterator[int]:
+def server(echo: Echo) -> Iterator[HttpServer]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
+        server, thread = HttpServer(echo, idle_s=60.0, ws=ClientProtocol), LoopThread("http-server")
         thread.submit(lambda: server.start(sock=listening)).result(20)
-        yield listening.getsockname()[1]
+        yield server
         thread.close(lambda: server.stop(0.1))
+
+
+@pytest.fixture
+def port(server: HttpServer) -> int:
+    assert server._listener is not None
+    number: int = server._listener.sockets[0].getsockname()[1]
+    return number
 
 
 @contextmanager
@@ -135,6 +163,81 @@ def test_requests_may_be_sent_one_behind_the_other(port: int) -> None:
         one.sendall(3 * (HEAD + b"Content-Length: 100000\r\n\r\n" + body) + GET)
         for size in (b"100000", b"100000", b"100000", b"0"):
             assert answer(one) == (b"HTTP/1.1 200 OK", size)
+
+
+def test_sixteen_requests_may_wait_behind_the_one_at_hand(port: int, echo: Echo) -> None:
+    with connected(port) as one:
+        for _ in range(3):
+            one.sendall((1 + MAX_WAITING) * GET)
+            assert [answer(one) for _ in range(1 + MAX_WAITING)] == (1 + MAX_WAITING) * [(b"HTTP/1.1 200 OK", b"0")]
+    with connected(port) as one:
+        one.sendall(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n" + MAX_WAITING * GET)
+        one.sendall(20_000 * GET)  # nobody reads answers
+        status, told = answer(one)
+        assert (status, b"more than 16 requests wait" in told) == (b"HTTP/1.1 400 Bad Request", True)
+        assert is_closed(one)
+    echo.goes_on.set()
+
+
+def test_a_refused_connection_is_not_read_for_ever(port: int) -> None:
+    with connected(port) as one:
+        one.sendall(40 * GET)
+        with pytest.raises(ConnectionError):
+            one.sendall(bytes(1 << 30))
+
+
+def test_bodies_of_requests_that_wait_are_bounded(port: int, echo: Echo, server: HttpServer) -> None:
+    body = bytes(1_000_000)
+    sent = b"POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    sent += MAX_WAITING * (HEAD + b"Content-Length: 1000000\r\n\r\n" + body)
+    with connected(port) as one:
+        sender = threading.Thread(target=one.sendall, args=(sent,))
+        sender.start()
+        eventually(lambda: len(server._state.connections) == 1)
+        (connection,) = server._state.connections
+        assert isinstance(connection, Connection)
+        eventually(connection._is_full)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), connection.loop).result(20)
+        assert connection.flow.read_paused
+        connection.loop.call_soon_threadsafe(connection.flow.resume_reading)  # as uvicorn does at each `receive`
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), connection.loop).result(20)
+        assert connection.flow.read_paused
+        held = sum(len(cycle.body) for cycle, _ in connection.pipeline)
+        assert held <= WAITING_BYTES + (256 << 10)  # what one read takes
+        echo.goes_on.set()
+        assert [answer(one)[1] for _ in range(1 + MAX_WAITING)] == [b"0", *MAX_WAITING * [b"1000000"]]
+        sender.join(20)
+
+
+def test_work_for_a_client_that_goes_ends_though_more_requests_wait(port: int, echo: Echo) -> None:
+    with connected(port) as one:
+        one.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" + 3 * GET)
+    eventually(lambda: echo.left == ["waiting"])
+
+
+@pytest.mark.parametrize("behind", [b"", GET], ids=["", "another request"])
+def test_a_refusal_is_not_written_into_an_answer(port: int, echo: Echo, behind: bytes) -> None:
+    with connected(port) as one:
+        one.sendall(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n" + behind)
+        assert echo.begun.wait(20)
+        one.sendall(b"noise\r\n\r\n")
+        eventually(lambda: echo.left == ["waiting"])
+        seen = b""
+        with suppress(ConnectionError):
+            while part := one.recv(65536):
+                seen += part
+        assert seen.count(b"HTTP/1.1") <= 1
+
+
+def test_a_websocket_does_not_begin_before_the_requests_in_front_of_it_are_answered(port: int, echo: Echo) -> None:
+    offer = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+    with connected(port) as one:
+        one.sendall(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + offer + b"MDEyMzQ1Njc4OTAxMjM0NQ==\r\n\r\n")
+        status, told = answer(one)
+        assert (status, b"all requests before it" in told) == (b"HTTP/1.1 400 Bad Request", True)
+        assert is_closed(one)
+    echo.goes_on.set()
 
 
 def test_a_client_that_proposes_http_2_is_answered_by_http_1(port: int) -> None:

@@ -14,14 +14,25 @@ from pathlib import Path
 import pytest
 import uvicorn
 from packaging.requirements import Requirement
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from tritone.net.http_server import Connection, HttpServer
+from tritone.net.http_server import Connection, HttpServer, _Flow
 from tritone.net.websockets import ClientProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
+OURS = {
+    "_go_on",
+    "_is_full",
+    "_is_answered",
+    "_refuse_head",
+    "_refuse",
+    "_lose",
+    "_abort_after",
+    "_stop_timer",
+}
 
 
 def test_the_version_is_bounded_wherever_it_is_named() -> None:
@@ -35,7 +46,8 @@ def test_the_version_is_bounded_wherever_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "own"),
     [
-        (Connection, HttpToolsProtocol, {"_go_on", "_refuse_head", "_refuse", "_lose", "_abort_after", "_stop_timer"}),
+        (Connection, HttpToolsProtocol, OURS),
+        (_Flow, FlowControl, set()),
         (ClientProtocol, WebSocketsSansIOProtocol, set()),
     ],
 )
@@ -56,7 +68,7 @@ async def _look() -> None:
     http = Connection(HttpServer(app, idle_s=1.0), config, ServerState())
     for name in ("_should_upgrade", "_unset_keepalive_if_required", "handle_websocket_upgrade", "parser"):
         assert hasattr(http, name), name
-    for name in ("cycle", "flow", "transport", "loop", "url", "headers", "server_state"):
+    for name in ("cycle", "flow", "transport", "loop", "url", "headers", "server_state", "pipeline"):
         assert hasattr(http, name) or name == "url", name  # that is set by the first request
     assert {"connections", "tasks", "default_headers"} <= set(vars(ServerState()))
     used = {"response_started", "response_complete", "more_body", "disconnected", "message_event", "body"}

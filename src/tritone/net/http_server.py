@@ -4,9 +4,9 @@
     await server.start(host="127.0.0.1", port=8000)
     await server.stop(linger_s=1.0)
 
-uvicorn bounds neither the time nor the size of a request's head, and tells an application that its client has gone only
-where that asks. What of uvicorn is used for it beyond its documents is in tests/net/test_uvicorn.py, and pyproject.toml
-bounds the version.
+uvicorn bounds neither the time nor the size of a request's head, nor how many wait behind the one at hand, and tells an
+application that its client has gone only where that asks. What of uvicorn is used for it beyond its documents is in
+tests/net/test_uvicorn.py, and pyproject.toml bounds the version.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from typing import Any
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from tritone.net.connections import Connections, as_peer
@@ -29,7 +30,10 @@ HEAD_S = 10.0  # from a connection's begin, or the first byte after an answer, t
 MAX_HEAD_BYTES = 16 << 10  # as Node.js has it
 MAX_HEADERS = 100  # as Apache has it
 READ_BYTES = 256 << 10  # of a body that nobody has taken yet; uvicorn stops at 64 KB, after which recordings wait
+MAX_WAITING = 16  # requests of a connection behind the one at hand, as many as those send that read the answers
+WAITING_BYTES = 64 << 10  # of their bodies, after which nothing is read
 LINGER_S = 1.0  # how long a connection is read after it was refused, so that its client reads the refusal
+LINGER_BYTES = 4 << 20  # and how much of it
 DATE_S = 1.0
 LOOK_S = 0.02
 
@@ -138,8 +142,23 @@ class HttpServer:
         self._dating = loop.call_later(DATE_S, self._date, loop)
 
 
+class _Flow(FlowControl):
+    """What is read and written of a connection. uvicorn reads on at the end of each answer; here, unless `is_full`."""
+
+    def __init__(self, transport: asyncio.Transport, is_full: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._is_full = is_full
+
+    def resume_reading(self) -> None:
+        if not self._is_full():
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
-    """A connection with a bound on the time and the size of heads, which knows at once when its client has gone."""
+    """A connection with bounds on the time and the size of heads and on the requests that wait for their turn.
+
+    It knows at once when its client has gone.
+    """
 
     def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config, state, app_state={"connection": self})
@@ -149,26 +168,33 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._unread = 0  # bytes that are neither of a body nor of a head that is whole
         self._is_refused = False
+        self._at_hand: RequestResponseCycle | None = None  # what is answered; `cycle` is what came last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(transport, self._is_full)
         address = transport.get_extra_info("peername")
         if self._server.connections is not None and address:
             self._server.connections.opened(as_peer(address), transport.get_extra_info("socket"))
         self._abort_after(HEAD_S)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
         self._unread += len(data)
+        if self._is_refused:
+            if self._unread > LINGER_BYTES:
+                self.transport.abort()
+            return
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self._should_upgrade():
+            if self._should_upgrade() and self._is_answered():
                 self.handle_websocket_upgrade()
                 return  # its bytes and its time are another protocol's now
-            self._go_on(data[upgrade.args[0] :])
+            if self._should_upgrade():
+                self._refuse("a WebSocket begins when all requests before it are answered")
+            else:
+                self._go_on(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse("this is no HTTP request")
         if self._unread > MAX_HEAD_BYTES:
@@ -185,14 +211,21 @@ class Connection(HttpToolsProtocol):
         if size > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
             self._refuse_head()
             raise ValueError  # ends the parser
+        if len(self.pipeline) >= MAX_WAITING:
+            self._refuse(f"more than {MAX_WAITING} requests wait on this connection; read answers before you send more")
+            raise ValueError
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._at_hand = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         if self.cycle.response_complete or (self.parser.should_upgrade() and self._should_upgrade()):
             return
         self.cycle.body += body
-        if len(self.cycle.body) > READ_BYTES:
+        if len(self.cycle.body) > READ_BYTES or (self.pipeline and self._is_full()):
             self.flow.pause_reading()
         self.cycle.message_event.set()
 
@@ -201,22 +234,31 @@ class Connection(HttpToolsProtocol):
             return
         self._unread = 0
         super().on_message_complete()
-        self.flow.resume_reading()  # who is not read is not seen to go
+        if self._at_hand is not None and len(self._at_hand.body) <= READ_BYTES:
+            self.flow.resume_reading()  # who is not read is not seen to go
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.flow.resume_reading()  # which one request less may wait for
         if self.cycle.response_complete and self.cycle.more_body:  # refused: its rest may take as long as a head
             self._abort_after(HEAD_S)
 
     @property
     def has_part(self) -> bool:
         """Whether a part of the body is there, so that nobody waits for it."""
-        return self.cycle.message_event.is_set()
+        return self._at_hand is not None and self._at_hand.message_event.is_set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._lose()
         super().connection_lost(exc)
+
+    def _is_full(self) -> bool:
+        """Whether enough is there of requests that wait for their turn."""
+        return sum(len(cycle.body) for cycle, _ in self.pipeline) > WAITING_BYTES
+
+    def _is_answered(self) -> bool:
+        return self._at_hand is None or self._at_hand.response_complete
 
     def _go_on(self, rest: bytes) -> None:
         """Read a request that proposes another protocol, such as HTTP/2 by Java's client, as if it did not.
@@ -239,9 +281,10 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, message: str) -> None:
         if self._is_refused or self.transport.is_closing():
             return
-        self._is_refused = True
-        has_started = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        self._is_refused, self._unread = True, 0
+        has_started = not self._is_answered() and self._at_hand.response_started  # type: ignore[union-attr]
         self._lose()
+        self.flow.resume_reading()  # what is not read resets the connection before its client has read the refusal
         if has_started:  # another word would be taken for a part of that answer
             self.transport.abort()
             return
@@ -261,9 +304,10 @@ class Connection(HttpToolsProtocol):
     def _lose(self) -> None:
         """Have the application know that nobody waits for its answer."""
         self.is_lost = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self.pipeline.clear()
+        if self._at_hand is not None and not self._at_hand.response_complete:
+            self._at_hand.disconnected = True
+            self._at_hand.message_event.set()
         for each in list(self.when_lost):
             each()
 
