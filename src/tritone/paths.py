@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -23,6 +24,23 @@ OBJECT_STORES = ("s3", "gs", "az")  # schemes of storage that holds single files
 CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
 OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
+# A copy of what a client sent, by the names of `tempfile`.
+_RECORDING = re.compile(r"(['\"]?)(?:/[^\s/'\"]+)+/tritone-[a-z0-9_]{8}(?![\w/.-])\1")
+# Paths with folders in them; parts of addresses, media types and the routes of HTTP are none.
+_START = r"(?<![\w/.~%+-])(?:file://|~|\.{1,2})?(?!/(?:v\d+|health|metrics|page)\b)/(?!/)"
+_QUOTED = re.compile(rf"""(?P<quote>['"`]){_START}[^'"`\n]{{0,999}}?/(?P<name>[^/'"`\n]+)/*(?P=quote)""")
+_BARE = re.compile(rf"""{_START}(?:[^\s/'"`,;:()<>\[\]{{}}]+/)+(?P<name>[^\s/'"`,;:()<>\[\]{{}}]*)""")
+_TOP = re.compile(rf"{_START}(?P<name>tmp|var|home|root|usr|opt|srv|mnt|media|etc|dev|proc|run)\b")
+_RELATIVE = re.compile(r"(?<![\w/.:~%+-])(?:[\w.+-]+/){2,}(?P<name>[\w+-][\w.+-]*\.[A-Za-z]\w*)")
+
+
+def without_paths(message: str) -> str:
+    """An error's message for those beyond the server: of files of the server their names, and not where they lie."""
+    message = _RECORDING.sub("the audio data", message.replace(f"{tempfile.gettempdir()}/", "/tmp/"))
+    message = _QUOTED.sub(lambda found: f"{found['quote']}{found['name']}{found['quote']}", message)
+    for pattern in (_BARE, _TOP, _RELATIVE):
+        message = pattern.sub(lambda found: found["name"] or found[0].rstrip("/").rpartition("/")[2], message)
+    return message
 
 
 def local(path: str | os.PathLike[str], error: type[TritoneError] = InputError) -> Path:

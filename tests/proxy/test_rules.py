@@ -94,6 +94,8 @@ def test_errors_tell_nothing_of_the_servers_inside() -> None:
     ours = "Unable to open shared memory region: '/tritone-client-1-ab'"
     assert outward(ours) == ours
     assert "inside" not in outward("Unable to open shared memory region: '/inside'")
+    loaded = "failed to load 'm': Load model from /srv/models/m/1/model.onnx failed:File doesn't exist"
+    assert outward(loaded) == "failed to load 'm': Load model from model.onnx failed:File doesn't exist"
 
 
 def test_facts_come_from_the_configuration() -> None:

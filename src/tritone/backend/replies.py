@@ -6,6 +6,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tritone.errors import MODEL_FAILED, InputError, OperatorError, RetryError, TritoneError
+from tritone.paths import without_paths
 from tritone.pipelines.isolation import UnexpectedError
 from tritone.runtime.graph import Array
 
@@ -38,6 +39,9 @@ def error_reply(error: TritoneError) -> Any:
             report = error.report if isinstance(error, UnexpectedError) else ""
             pb_utils.Logger.log_error(_sendable(f"a request failed: {message}\n{report}".rstrip()))
             message = MODEL_FAILED
+    if message != (outward := without_paths(message)):
+        pb_utils.Logger.log_info(_sendable(f"a request was refused: {message}"))
+        message = outward
     if len(message) > MAX_MESSAGE:
         message = f"{message[:MAX_MESSAGE]} [...]"
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(_sendable(message), code))

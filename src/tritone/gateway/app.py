@@ -21,6 +21,7 @@ from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols import all_protocols
 from tritone.gateway.refusal import CODES, ErrorAnswer, GatewayRefusal
 from tritone.gateway.visits import Visits, error_response
+from tritone.paths import without_paths
 
 
 def build_app(gateway: Gateway, protocols: Iterable[ModuleType] | None = None) -> Starlette:
@@ -60,7 +61,7 @@ def operators_routes(gateway: Gateway, *, metrics: bool) -> list[BaseRoute]:
 
     async def ready(request: Request) -> Response:
         why = await gateway.why_not_ready()
-        lines = [f"not ready: {why}" if why else "ready"]
+        lines = [f"not ready: {without_paths(why)}" if why else "ready"]
         lines += [f"upstream {name}: circuit {each.circuit.state}" for name, each in gateway.speech.upstreams.items()]
         return PlainTextResponse("".join(f"{each}\n" for each in lines), 503 if why else 200)
 

@@ -3,7 +3,8 @@
     answer = answer_to(error)   ->  ErrorAnswer(status=429, code="rate_limited", message=..., retry_after_s=2.5)
 
 Every protocol words an error in its own way, and takes these four values for it. A client's own mistakes are shown as
-they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
+they are, without paths of this server; about Triton and its operator's mistakes it learns no more than what it can do,
+and the log has the rest.
 """
 
 import errno
@@ -12,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritone.errors import (
     AudioError,
@@ -29,6 +30,7 @@ from tritone.errors import (
 )
 from tritone.gateway.visit import VISIT
 from tritone.net.refusal import RefusedError, retry_hints
+from tritone.paths import without_paths
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
@@ -113,6 +115,9 @@ def answer_to(error: BaseException) -> ErrorAnswer:
     Errors that are no mistake of the client are written to the log with what the client does not get.
     """
     answer = _answer(error)
+    if (message := without_paths(answer.message)) != answer.message:
+        LOG.info("%s", error)  # whose client gets names of files alone
+        answer = replace(answer, message=message)
     if (visit := VISIT.get()) is not None:
         visit.code, visit.refused = answer.code, isinstance(error, GatewayRefusal | RefusedError)
     return answer

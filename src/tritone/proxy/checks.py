@@ -11,6 +11,7 @@ from typing import Any
 
 from tritone.net.limits import Limits
 from tritone.net.refusal import BAD_REQUEST, LOCKED, TOO_LARGE, RefusedError
+from tritone.paths import without_paths
 from tritone.proxy.inference import Inference, TensorHead
 from tritone.proxy.protobuf_message import ITEM_SIZES
 
@@ -109,11 +110,11 @@ def check_classification(inference: Inference, facts: ModelFacts) -> None:
 
 
 def outward(message: str) -> str:
-    """What a client may read of Triton's error message: no regions of its shared memory, no traceback."""
+    """What a client may read of Triton's error message: no regions of its shared memory, no traceback, no paths."""
     message = TRACEBACK.sub("", message)
     if INTERNAL_MEMORY.search(message) and not OWN_REGION.search(message):
         return "the server had no memory to pass this request to its model. Send less at once, or try again later."
-    return message
+    return without_paths(message)
 
 
 def _check_parameters(parameters: Mapping[str, Any]) -> None:

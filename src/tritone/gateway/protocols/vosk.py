@@ -21,6 +21,7 @@ from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ADDRESS, ErrorAnswer
 from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.paths import without_paths
 from tritone.search.hotwords import FOREIGN
 from tritone.transcript import Span, Transcript, joined
 
@@ -189,7 +190,8 @@ class _Listening:
                 if left.phrase_list == self._config.phrase_list or not self._kept:
                     raise
                 self._config = left
-                self._warning = self._warning or f"phrases are left out: {ADDRESS.sub('', str(error))}"
+                reason = without_paths(ADDRESS.sub("", str(error)))
+                self._warning = self._warning or f"phrases are left out: {reason}"
                 await self._live.close()
                 self._live = await self._opened()
                 ask = partial(_again, np.concatenate(self._kept), None if is_audio else asked)
