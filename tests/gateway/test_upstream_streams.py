@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.utils import accept_key
 
 from elsewhere import Elsewhere, client_of, gateway_of, metrics, raw_server, said
 from tritone.audio.pcm import to_pcm
@@ -280,6 +281,51 @@ def test_a_handshake_that_is_refused_says_why(status: int, error: str) -> None:
         options = UpstreamOptions(name="m", url=url, realtime="vllm", transcriptions=False, retries=0)
         with gateway_of(options) as gateway, pytest.raises(TritoneError, match=error):
             within(gateway, spoken(gateway, said(1), Ask(model="m")))
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"\x89\0", b"\x81\0", b"\x81\2{}", b'\x81\x0c{"type": "x"}', b"\1\0" + 30_000 * b"\0\0", b"\x8a\0"],
+    ids=["pings", "empty messages", "objects", "events", "fragments", "pongs"],
+)
+def test_a_server_that_sends_more_than_anybody_says_is_left(flood: bytes) -> None:
+    def talk(connection: Any) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += connection.recv(4096)
+        key = next(
+            line.split(b": ")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
+        )
+        accept = accept_key(key.decode())
+        lines = f"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}"
+        connection.sendall(lines.encode() + b"\r\n\r\n")
+        while True:
+            connection.sendall(flood * 1000)
+
+    with raw_server(talk) as url:
+        options = UpstreamOptions(name="m", url=url, realtime="vllm", transcriptions=False, retries=0, timeout_s=30)
+        with gateway_of(options) as gateway, pytest.raises(ServerAnswerError, match=r"events a second|no JSON"):
+            within(gateway, spoken(gateway, said(1), Ask(model="m")))
+
+
+def test_many_small_texts_of_a_stream_are_joined(there: Elsewhere) -> None:
+    with gateway_of(upstream(there, "vllm")) as gateway:
+        talk = Talk(gateway, "vllm")
+        for _ in range(3000):
+            talk.take({"type": "transcription.delta", "delta": "a "})
+        assert talk.stream._so_far().text == " ".join(3000 * "a")
+        assert len(talk.stream._items["0"].texts) == 1
+
+
+def test_errors_of_a_stream_that_quote_the_key_are_not_shown(there: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECH_KEY", "sk-0123456789abcdef")
+    with gateway_of(upstream(there, key_env="SPEECH_KEY")) as gateway:
+        talk = Talk(gateway, "openai")
+        talk.stream._upstream.headers({})
+        error = {"type": "invalid_request_error", "code": "bad_key", "message": "it is 0 1 2 3 4 5 6 7 8 9"}
+        with pytest.raises(InputError, match=r"not shown.* \(code bad_key\)") as caught:
+            talk.take({"type": "error", "error": error})
+        assert "2 3" not in str(caught.value)
 
 
 def test_a_redirect_of_a_stream_is_not_followed(there: Elsewhere) -> None:

@@ -1,10 +1,12 @@
 """Models of other servers behind the gateway, by OpenAI's official client: recordings."""
 
 import asyncio
+import base64
 import io
 import json
 import logging
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -524,6 +526,103 @@ def test_the_key_is_in_no_answer_and_no_log(there: Elsewhere, tmp_path: Path, ca
     assert ours
     assert not any(KEY in each.getMessage() for each in ours)
     assert [each.headers["authorization"] for each in there.seen[-2:]] == [f"Bearer {KEY}", "Bearer another-key"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+@pytest.mark.parametrize(
+    "written",
+    [" ".join, lambda key: f"{280 * 'x'} {key}", lambda key: base64.b64encode(key.encode()).decode(), "\u200b".join],
+    ids=["spaced", "at the cut", "base64", "zero-width"],
+)
+def test_of_an_error_that_quotes_the_key_status_and_code_go_on(
+    there: Elsewhere,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    written: Callable[[str], str],
+    status: int,
+) -> None:
+    monkeypatch.setenv("SPEECH_KEY", KEY)
+    error = {"message": f"no such key: {written(KEY)}", "code": "invalid_api_key"}
+    there.next.append(Response.of_json({"error": error}, status))
+    options = UpstreamOptions(name="m", url=there.url, key_env="SPEECH_KEY")
+    with client_of(options) as client, pytest.raises(openai.APIStatusError) as caught:
+        client.audio.transcriptions.create(file=wav(said(1)), model="m")
+    shown = caught.value.response.text if status == 400 else caplog.text
+    assert f"({status})" in shown
+    assert "(code invalid_api_key)" in shown
+    assert "no such key" not in caught.value.response.text + caplog.text
+
+
+def test_a_code_that_is_the_key_is_no_code(there: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECH_KEY", "token_abcdefgh")
+    error = {"message": "it is token_abcdefgh", "code": "token_abcdefgh"}
+    there.next.append(Response.of_json({"error": error}, 400))
+    options = UpstreamOptions(name="m", url=there.url, key_env="SPEECH_KEY")
+    with client_of(options) as client, pytest.raises(openai.BadRequestError) as caught:
+        client.audio.transcriptions.create(file=wav(said(1)), model="m")
+    assert "abcd" not in caught.value.response.text
+
+
+def test_an_error_that_quotes_the_last_key_is_not_shown_either(there: Elsewhere, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY, encoding="ascii")
+
+    async def changes(request: Request) -> Response:
+        file.write_text("another-key", encoding="ascii")
+        return Response.of_json({"error": {"message": f"unknown: {KEY}"}}, 400)
+
+    there.next.append(changes)
+    options = UpstreamOptions(name="m", url=there.url, key_file=file)
+    with client_of(options) as client, pytest.raises(openai.BadRequestError) as caught:
+        client.audio.transcriptions.create(file=wav(said(1)), model="m")
+    assert KEY[:8] not in caught.value.response.text
+
+
+def test_events_that_quote_the_key_are_in_no_answer_and_no_log(
+    there: Elsewhere, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SPEECH_KEY", KEY)
+    there.next.append(streamed(delta("one"), {"error": {"message": f"not {KEY[::-1]}", "type": "auth_error"}}))
+    options = UpstreamOptions(name="m", url=there.url, key_env="SPEECH_KEY", events=True)
+    with client_of(options) as client, pytest.raises(openai.APIError):
+        list(client.audio.transcriptions.create(file=wav(said(1)), model="m", stream=True))
+    assert "failed within the text" in caplog.text
+    assert "(code auth_error)" in caplog.text
+    assert KEY[::-1] not in caplog.text
+
+
+def test_an_answer_that_has_no_end_leaves_the_gateway_free(there: Elsewhere) -> None:
+    """Its time limit holds, and others are answered meanwhile."""
+    asked = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        connection.recv(1)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(4000):
+            connection.sendall(b"400\r\n" + 1024 * b" " + b"\r\n")
+            asked.set()
+        while connection.recv(1 << 20):
+            pass
+
+    with raw_server(talk) as url, client_of(UpstreamOptions(name="m", url=url, events=True, timeout_s=3)) as client:
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(lambda: client.audio.transcriptions.create(file=wav(said(1)), model="m", stream=True))
+            assert asked.wait(60)
+            health = fetch(f"{str(client.base_url).removesuffix('/v1/')}/health/live", timeout_s=20)
+            assert health.status == 200
+            with pytest.raises(openai.InternalServerError) as caught:
+                asking.result(60)
+        assert (caught.value.status_code, caught.value.code) == (504, "timeout")
+
+
+def test_a_refused_recording_is_not_named_by_where_it_was_kept(
+    there: Elsewhere, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), client_of(UpstreamOptions(name="m", url=there.url)) as client:
+        with pytest.raises(openai.APIStatusError, match="the audio data is not audio") as caught:
+            client.audio.transcriptions.create(file=("a.wav", bytes(3 << 20)), model="m")
+        assert tempfile.gettempdir() not in caught.value.response.text
+    assert f"{tempfile.gettempdir()}/tritone-" in caplog.text
 
 
 def test_limits_of_keys_and_of_the_gateway_hold_for_models_elsewhere(there: Elsewhere, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import httptools
 
 SHORT_BYTES = 64 << 10  # a request that is not longer is sent in one piece; joining longer ones takes more time
+MAX_HEAD_BYTES = 64 << 10  # of an answer, or of trailers; the parser joins what comes of one header again and again
+MAX_HEADERS = 256
 MAX_IDLE_S = 10.0  # of a connection: servers close what is idle, and a request that meets this is lost
 
 
@@ -77,7 +79,8 @@ class HttpConnections:
 
         Args:
             body: in any number of parts.
-            on_part: takes the body of an answer with status 200 as it comes, in place of the answer.
+            on_part: takes the body of an answer with status 200 as it comes, in place of the answer: all that was read
+                at once in one call, in however many chunks it was sent.
 
         Raises:
             OSError: there is no connection, it broke, or what came is no HTTP or too long.
@@ -129,6 +132,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int | None = None) -> None:
         self.closed = False
         self._max_bytes, self._num_bytes = max_bytes, 0  # of the answer under way
+        self._unread = 0  # bytes that are neither of a body nor of a head that is whole
+        self._num_headers = 0
         self.idle_since = 0.0
         self._broken: Exception | None = None  # by what came before a request was sent
         self._loop = loop
@@ -154,7 +159,7 @@ class _Connection(asyncio.Protocol):
             self.closed = True
             raise self._broken
         self._waiter = self._loop.create_future()
-        self._num_bytes = 0
+        self._num_bytes = self._unread = 0
         # `wait_for` would take a task more.
         timer = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
         try:
@@ -182,35 +187,46 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._num_bytes += len(data)
+        self._unread += len(data)
         if self._max_bytes is not None and self._num_bytes > self._max_bytes:
             self._fail(ConnectionError(f"The answer has more than {self._max_bytes} bytes"))
             self.abort()
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(ConnectionError(f"Bad status line or damaged answer: {error}"))
+            self._hand_on()
+            if self._unread > MAX_HEAD_BYTES:
+                raise httptools.HttpParserError("its heads have no end")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            what = "it switched protocols" if isinstance(error, httptools.HttpParserUpgrade) else error
+            self._fail(ConnectionError(f"Bad status line or damaged answer: {what}"))
             self.abort()
 
     def on_message_begin(self) -> None:
         self._headers, self._parts, self._is_open_ended = {}, [], False
+        self._num_headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_headers += 1
+        if self._num_headers > MAX_HEADERS:
+            raise ValueError  # ends the parser
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if self._parser.get_status_code() >= 200:  # before it may come others, such as "100 Continue"
+            self._unread = 0
         self._is_open_ended = not self._headers.keys() & {"content-length", "transfer-encoding"}
 
     def on_body(self, data: bytes) -> None:
-        if self._on_part is not None and self._parser.get_status_code() == 200:
-            self._on_part(data)
-        else:
-            self._parts.append(data)
+        self._unread = 0
+        self._parts.append(data)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:  # an answer follows
             return
+        self._unread = 0
+        self._hand_on()
         if not self._parser.should_keep_alive():
             self.closed = True
         if self._waiter is None:  # an answer that nobody asked for
@@ -218,6 +234,11 @@ class _Connection(asyncio.Protocol):
         elif not self._waiter.done():
             body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._waiter.set_result(HttpAnswer(status, self._headers, body))
+
+    def _hand_on(self) -> None:
+        if self._on_part is not None and self._parts and self._parser.get_status_code() == 200:
+            part, self._parts = b"".join(self._parts), []
+            self._on_part(part)
 
     def _fail(self, error: Exception) -> None:
         if self._waiter is None:

@@ -8,6 +8,7 @@ which Whisper writes, are its end.
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,11 @@ from tritone.gateway.upstreams.options import Times
 from tritone.transcript import Segment, Span, Transcript
 
 MAX_MESSAGE = 300  # characters of an upstream's error that are passed on
+MAX_ERROR_BYTES = 64 << 10  # of an answer that says what is wrong; what is longer has another purpose
+MAX_CHARS = 1 << 20  # of a text: ten hours of speech
+MAX_LISTED = 50_000  # words, or segments: four hours of them
+MAX_CODE = 64
+CODE = re.compile(r"[a-z]+(?:[_.-][a-z0-9]+){0,9}")  # a word for programs, such as model_not_found
 MAX_LANGUAGE = 32
 MEASURES = {
     "avg_log_prob": "avg_logprob",
@@ -31,9 +37,9 @@ def read_object(text: str | bytes) -> dict[str, Any]:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # half of a surrogate pair cannot be sent
     except (ValueError, RecursionError) as error:
-        raise ServerAnswerError(f"it answered what is no JSON: {_shown(text)}") from error
+        raise ServerAnswerError(f"it answered what is no JSON ({len(text)} bytes)") from error
     if not isinstance(found, dict):
-        raise ServerAnswerError(f"it answered JSON that is no object: {_shown(text)}")
+        raise ServerAnswerError(f"it answered JSON that is no object ({len(text)} bytes)")
     return found
 
 
@@ -75,13 +81,25 @@ def read_transcript(body: bytes, times: Times, audio_s: float) -> Transcript:
 
 def message_of(body: bytes) -> str:
     """The sentence of an error: OpenAI's and vLLM's `error.message`, FastAPI's `detail`; "" of anything else."""
+    error = _error_of(body)
+    message = error.get("message", error.get("detail", ""))
+    return message if isinstance(message, str) else ""
+
+
+def code_of(error: bytes | Mapping[str, Any]) -> str:
+    """The word for programs of an error: OpenAI's `error.code`, or its `error.type`; "" of anything else."""
+    error = _error_of(error) if isinstance(error, bytes) else error
+    words = (each for name in ("code", "type") if isinstance(each := error.get(name), str))
+    return next((each for each in words if len(each) <= MAX_CODE and CODE.fullmatch(each)), "")
+
+
+def _error_of(body: bytes) -> Mapping[str, Any]:
     try:
-        found = read_object(body)
+        found = read_object(body if len(body) <= MAX_ERROR_BYTES else b"")
     except ServerAnswerError:
-        return ""
+        return {}
     error = found.get("error", found)
-    message = error.get("message", error.get("detail", "")) if isinstance(error, Mapping) else error
-    return shortened(message) if isinstance(message, str) else ""
+    return error if isinstance(error, Mapping) else {"message": error}
 
 
 def shortened(message: str) -> str:
@@ -90,15 +108,12 @@ def shortened(message: str) -> str:
     return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}…"
 
 
-def _shown(text: str | bytes) -> str:
-    start = text[:80]
-    return repr(start if isinstance(start, str) else start.decode("utf-8", "replace"))
-
-
 def text_of(found: Mapping[str, Any], name: str) -> str:
     """The text of a field; raises `ServerAnswerError`."""
     if not isinstance(value := found.get(name), str):
-        raise ServerAnswerError(f"its answer has no text as {name}: {_shown(repr(value))}")
+        raise ServerAnswerError(f"its answer has no text as {name}, but {type(value).__name__}")
+    if len(value) > MAX_CHARS:
+        raise ServerAnswerError(f"its answer has more than {MAX_CHARS} characters as {name}")
     return value
 
 
@@ -108,6 +123,8 @@ def _listed(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
         return []
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise ServerAnswerError(f"its answer has {name} that are no list of objects")
+    if len(value) > MAX_LISTED:
+        raise ServerAnswerError(f"its answer has more than {MAX_LISTED} {name}")
     return value
 
 
@@ -120,7 +137,7 @@ def _number(found: Mapping[str, Any], name: str, default: float | None = None) -
     except OverflowError:  # an int of a thousand digits
         number = math.inf
     if not math.isfinite(number):
-        raise ServerAnswerError(f"its answer has a {name} that is no number: {_shown(repr(value))}")
+        raise ServerAnswerError(f"its answer has a {name} that is no number, but {type(value).__name__}")
     return number
 
 

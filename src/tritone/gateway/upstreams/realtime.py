@@ -14,11 +14,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.frames import Frame
 
 from tritone.audio.inputs import StreamResampler, narrow
 from tritone.audio.waveform import Samples
@@ -31,12 +32,15 @@ from tritone.errors import (
     StreamLostError,
     TritoneError,
 )
-from tritone.gateway.upstreams.answers import read_object, shortened
+from tritone.gateway.upstreams.answers import MAX_CHARS, code_of, read_object
 from tritone.gateway.upstreams.upstream import Upstream
 from tritone.transcript import Transcript
 
 MAX_MESSAGE_BYTES = 1 << 20
-MAX_CHARS = 4 << 20  # of a stream
+MAX_UNSENT_BYTES = 1 << 20  # what we send is waited for: more are answers to pings, which nobody reads
+BURST, A_SECOND = 10_000, 100  # frames, or KB of them, that a connection may bring at once, and as it goes on
+MAX_FRAGMENTS = 10_000  # of a connection; a server that writes as much as an event at once sends none
+PART_BYTES = 4096  # of what was read at once; thousands of frames may be in it
 MAX_ITEMS = 20_000
 MAX_MS = 1 << 31  # of a stream
 CHUNK_S = 1.0  # audio of a message
@@ -54,13 +58,44 @@ class _Connect(connect):
         return exc
 
 
+class _Socket(ClientConnection):
+    """A connection that ends when more comes than anybody has to say. `has_flooded`: that it did."""
+
+    has_flooded = False
+    _units, _fragments, _began = 0.0, 0, 0.0
+
+    def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), PART_BYTES):
+            if not self.has_flooded:
+                super().data_received(data[start : start + PART_BYTES])
+
+    def process_event(self, event: Any) -> None:
+        super().process_event(event)
+        self._began = self._began or time.monotonic()
+        if isinstance(event, Frame):
+            self._units += 1 + len(event.data) / 1024
+            self._fragments += not event.fin
+        if (
+            self._units > BURST + A_SECOND * (time.monotonic() - self._began)
+            or self._fragments > MAX_FRAGMENTS
+            or self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES
+        ):
+            self.has_flooded = True
+            self.transport.abort()
+
+
 @dataclass
 class _Item:
     """A stretch of audio that becomes one text. `end_s`: where it ends in the stream, 0 where nobody says it."""
 
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     done: bool = False
     end_s: float = 0.0
+
+    @property
+    def text(self) -> str:
+        self.texts = ["".join(self.texts)]
+        return self.texts[0]
 
 
 class RealtimeStream:
@@ -215,13 +250,14 @@ class RealtimeStream:
                 compression=None,
                 proxy=None,
                 logger=QUIET,
+                create_connection=_Socket,
             )
         except InvalidStatus as error:
             answer = error.response
             headers = {name.lower(): value for name, value in answer.headers.raw_items()}
             raise upstream.refusal(answer.status_code, headers, answer.body or b"") from None
         except InvalidHandshake as error:
-            raise ServerAnswerError(f"it speaks no WebSocket: {shortened(str(error))}") from None
+            raise ServerAnswerError(f"it speaks no WebSocket: {upstream.clean(str(error))}") from None
         except OSError as error:
             raise upstream.explain(error, timeout_s) from error
 
@@ -272,6 +308,8 @@ class RealtimeStream:
                 self._news.set()
             self._failed(StreamLostError("it closed the connection"))
         except ConnectionClosed as error:
+            if isinstance(socket, _Socket) and socket.has_flooded:
+                self._failed(ServerAnswerError(f"it sends more than {A_SECOND} events a second, or reads no pongs"))
             code = error.rcvd.code if error.rcvd else error.sent.code if error.sent else "broken"
             self._failed(StreamLostError(f"it closed the connection ({code})"))
         except TritoneError as error:
@@ -292,17 +330,17 @@ class RealtimeStream:
             self._take_error(event.get("error"), event.get("code"))
         elif own == "vllm":
             if kind == "transcription.delta":
-                self._item(str(self._num_texts)).text += self._text(event, "delta")
+                self._item(str(self._num_texts)).texts.append(self._text(event, "delta"))
             elif kind == "transcription.done":
                 item = self._item(str(self._num_texts))
-                item.text, item.done = self._text(event, "text").strip(), True
+                item.texts, item.done = [self._text(event, "text").strip()], True
                 self._idle, self._num_texts = True, self._num_texts + 1
         elif kind == f"{OF_ITEMS}delta":
             item = self._item(event.get("item_id"))
-            item.text += "" if item.done else self._text(event, "delta")
+            item.texts.append("" if item.done else self._text(event, "delta"))
         elif kind == f"{OF_ITEMS}completed":
             item = self._item(event.get("item_id"))
-            item.text, item.done = self._text(event, "transcript").strip(), True
+            item.texts, item.done = [self._text(event, "transcript").strip()], True
         elif kind == f"{OF_ITEMS}failed":
             self._take_error(event.get("error"))
         elif kind == "input_audio_buffer.committed":
@@ -322,7 +360,7 @@ class RealtimeStream:
             self._committed = True  # there was no audio since the last turn
             return
         message = fields.get("message")
-        text = self._upstream.clean(message) if isinstance(message, str) else "no message"
+        text = self._upstream.clean(message, code_of(fields)) if isinstance(message, str) else "no message"
         if fields.get("code") == "model_not_found":
             raise OperatorError(f"it does not know the model, check model of the upstream: {text}")
         if fields.get("type") == "invalid_request_error":

@@ -5,12 +5,13 @@
     await upstream.guarded(work)                      ->  what work returns, counted by the circuit and the metrics
 
 A request is sent again where nothing was lost: nobody took the connection, or the server refused (429, 503). The
-server's key is in no message: what it answers is searched for it.
+server's key is in no message: of an error that quotes it, status and code go on.
 """
 
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,10 +35,11 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.refusal import GatewayRefusal
-from tritone.gateway.upstreams.answers import message_of, read_transcript, shortened
+from tritone.gateway.upstreams.answers import code_of, message_of, read_transcript, shortened
 from tritone.gateway.upstreams.circuit import STATES, Circuit, State
 from tritone.gateway.upstreams.events import TextEvents
 from tritone.gateway.upstreams.options import Times, UpstreamOptions
+from tritone.gateway.upstreams.quoting import quotes
 from tritone.net.http_client import HttpAnswer, HttpConnections
 from tritone.transcript import Transcript
 
@@ -51,6 +53,9 @@ MAX_ANSWER_BYTES = 8 << 20
 CONNECT_S = 10.0
 IDLE_S = 2.0  # of a connection: vLLM closes one after 5 s, and a request that meets this is lost
 STREAMING = "-streaming"  # after the name of a model that has a Realtime API, too
+LARGE_BYTES = 256 << 10  # of an answer that is read beside the event loop
+KEYS = 4  # a file may have another one while requests with the last ones are under way
+HIDDEN = "its message is not shown, for there may be parts of the key in it"
 LIMITED, REFUSING = 429, 503
 FAILURES = (ServerUnreachableError, ServerTimeoutError, ServerAnswerError)  # besides a 503
 OUTCOMES: Mapping[type[BaseException], str] = {
@@ -92,6 +97,7 @@ class Upstream:
             max_bytes=MAX_ANSWER_BYTES,
             max_idle_s=IDLE_S,
         )
+        self._keys: deque[str] = deque(maxlen=KEYS)  # that were sent, the last one at the end
         self._num_streams = 0
         self._leaving: set[asyncio.Future[None]] = set()
         self._show("closed")
@@ -143,6 +149,8 @@ class Upstream:
             key = self.options.read_key()
         except ValueError as error:
             raise OperatorError(str(error)) from error
+        if key and key not in self._keys:
+            self._keys.append(key)
         return {**more, **({"authorization": f"Bearer {key}"} if key else {})}
 
     async def transcribe(
@@ -194,11 +202,13 @@ class Upstream:
 
         async def ask(timeout_s: float) -> Transcript:
             if on_text is not None:
-                events = TextEvents(on_text)
+                events = TextEvents(on_text, self.clean)
                 await self._request(path, sent, body, timeout_s, events.feed)
                 return events.transcript(pcm.size / SAMPLE_RATE)
             answer = await self._request(path, sent, body, timeout_s)
-            return read_transcript(answer.body, given, pcm.size / SAMPLE_RATE)
+            reading = (answer.body, given, pcm.size / SAMPLE_RATE)
+            is_large = len(answer.body) > LARGE_BYTES
+            return await asyncio.to_thread(read_transcript, *reading) if is_large else read_transcript(*reading)
 
         return await self.guarded(ask)
 
@@ -241,30 +251,28 @@ class Upstream:
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> TritoneError:
         """The error of an answer that is no success."""
-        message = self.clean(message_of(body)) or "no message"
+        message = self.clean(message_of(body), code_of(body)) or "no message"
         if status in (LIMITED, REFUSING):
             kind = LimitedError if status == LIMITED else ServerBusyError
             busy = kind(f"it has no room now ({status}): {message}")
             busy.retry_after_s = seconds_of(headers.get("retry-after"))
             return busy
         if status in (400, 413, 415, 422):
-            return InputError(f"model '{self.options.name}': {message}")
+            return InputError(f"model '{self.options.name}': its server refused the request ({status}): {message}")
         if status in (401, 403, 404, 405):
             return OperatorError(f"it refused ({status}), check url, model and key of the upstream: {message}")
         if 300 <= status < 400:
             return OperatorError(f"it is elsewhere ({status}); say that url of the upstream")
         return ServerAnswerError(f"it failed ({status}): {message}")
 
-    def clean(self, message: str) -> str:
-        """A message of the server or of a library without the server's key, as one line that is not too long."""
-        return shortened(self._without_key(message))
+    def clean(self, message: str, code: str = "") -> str:
+        """A message of the server or of a library, as one line that is not too long.
 
-    def _without_key(self, message: str) -> str:
-        try:
-            key = self.options.read_key()
-        except ValueError:
-            return ""
-        return message.replace(key, "…") if key else message
+        Of one that quotes the server's key there is the `code` for programs alone.
+        """
+        if not any(quotes(message, key) for key in self._keys):
+            return shortened(message)
+        return HIDDEN + (f" (code {code})" if code and not any(quotes(code, key) for key in self._keys) else "")
 
     def failed(self, error: TritoneError) -> TritoneError:
         """Count what ended a stream, and name the server in it."""
@@ -358,8 +366,7 @@ class Upstream:
 
     def _named(self, error: TritoneError) -> TritoneError:
         """The error, saying of whom it is."""
-        message = self._without_key(str(error))
-        return error.saying(f"upstream '{self.options.name}' at {self.options.url}: {message}")
+        return error.saying(f"upstream '{self.options.name}' at {self.options.url}: {self.clean(str(error))}")
 
     def _show(self, state: State) -> None:
         for each in STATES:

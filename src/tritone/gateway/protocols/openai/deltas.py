@@ -12,7 +12,7 @@ import re
 from tritone.transcript import IDEOGRAPH
 
 # A word after its space, or one sign of a script without spaces.
-_last_word = re.compile(rf"(?:{IDEOGRAPH}|\s*[^\s{IDEOGRAPH[1:-1]}]+|\s+)$")
+_last_word = re.compile(rf"{IDEOGRAPH}|[^\s{IDEOGRAPH[1:-1]}]+\s*|\s+")  # read from the end, which takes one look
 
 
 class Deltas:
@@ -33,9 +33,12 @@ class Deltas:
         Args:
             settled: characters of the text that do not change any more; None: nobody knows.
         """
-        agreed = _last_word.sub("", _common_start(self._last, text))  # the last word may still grow
         if settled is not None:
             agreed = text[:settled]
+        else:
+            agreed = _common_start(self._last, text)
+            if last := _last_word.match(agreed[::-1]):  # it may still grow
+                agreed = agreed[: -last.end()]
         self._last = text
         if not self._early or not agreed.startswith(self.sent):
             return ""
@@ -52,5 +55,8 @@ class Deltas:
 
 
 def _common_start(one: str, other: str) -> str:
-    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return one[:length]
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # long texts are compared as a whole
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return one[:low]
