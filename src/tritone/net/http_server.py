@@ -31,7 +31,7 @@ MAX_HEAD_BYTES = 16 << 10  # as Node.js has it
 MAX_HEADERS = 100  # as Apache has it
 READ_BYTES = 256 << 10  # of a body that nobody has taken yet; uvicorn stops at 64 KB, after which recordings wait
 MAX_WAITING = 16  # requests of a connection behind the one at hand, as many as those send that read the answers
-WAITING_BYTES = 64 << 10  # of their bodies, after which nothing is read
+WAITING_BYTES = 64 << 10  # of their heads, and of their bodies, after which nothing is read
 LINGER_S = 1.0  # how long a connection is read after it was refused, so that its client reads the refusal
 LINGER_BYTES = 4 << 20  # and how much of it
 DATE_S = 1.0
@@ -211,8 +211,10 @@ class Connection(HttpToolsProtocol):
         if size > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
             self._refuse_head()
             raise ValueError  # ends the parser
-        if len(self.pipeline) >= MAX_WAITING:
-            self._refuse(f"more than {MAX_WAITING} requests wait on this connection; read answers before you send more")
+        waiting = (len(each) for cycle, _ in self.pipeline for header in cycle.scope["headers"] for each in header)
+        if len(self.pipeline) >= MAX_WAITING or sum(waiting) > WAITING_BYTES:
+            most = f"{MAX_WAITING} requests, or {WAITING_BYTES >> 10} KB of their heads,"
+            self._refuse(f"more than {most} wait on this connection; read answers before you send more")
             raise ValueError
         super().on_headers_complete()
 

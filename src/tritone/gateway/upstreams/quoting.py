@@ -8,12 +8,12 @@ pieces that look like a secret and that nothing here can read.
 """
 
 import base64
-import binascii
 import codecs
 import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -29,8 +29,8 @@ NO_WORD = r"[\W_]+"
 HEX = re.compile(r"[0-9a-fA-F-]+")  # of ids; what it says can be read
 
 _DECODERS: tuple[tuple[str, int, Callable[[str], bytes]], ...] = (
-    (r"[^A-Za-z0-9+/]+", 4, base64.b64decode),
-    (r"[^A-Z2-7]+", 8, base64.b32decode),
+    (r"[^A-Za-z0-9+/_-]+", 4, base64.urlsafe_b64decode),
+    (r"[^A-Za-z2-7]+", 8, partial(base64.b32decode, casefold=True)),
     (r"(?:0x|\\x|[^0-9A-Fa-f])+", 2, bytes.fromhex),
 )  # what is no sign of it, and how many signs make whole bytes
 
@@ -59,15 +59,9 @@ def _readings(text: str, nested: int) -> Iterator[str]:
     if not nested:
         return
     for others, size, decode in _DECODERS:
-        signs = re.sub(others, "", text.translate({ord("-"): "+", ord("_"): "/"}) if size == 4 else text)
-        if size == 8:
-            signs = re.sub(others, "", text.upper())
+        signs = re.sub(others, "", text)
         for start in range(min(size, len(signs))):  # words before it may have shifted it
-            whole = signs[start:]
-            try:
-                decoded = decode(whole[: len(whole) - len(whole) % size])
-            except (ValueError, binascii.Error):
-                continue
+            decoded = decode(signs[start : len(signs) - (len(signs) - start) % size])
             yield decoded.decode("latin-1")
             if found := b" ".join(LEGIBLE.findall(decoded)):
                 yield from _readings(found.decode("ascii"), nested - 1)
