@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tritone.errors import hinted_s
 from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
-from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, RefusedError, retry_hints
+from tritone.net.refusal import AGAIN_S, BAD_REQUEST, DOWN, NOT_PASSED, UNREADY, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.generation import Events, generation
@@ -77,6 +77,7 @@ class HttpSide:
         if method == "POST" and (found := GENERATE.fullmatch(path)):
             return await self._generate(request, found["model"], found["version"] or "")
         headers: dict[str, str] = {}
+        model = ""
         locked = next((api for api, paths in LOCKED.items() if paths.fullmatch(path)), None)
         if locked and method in ("GET", "POST"):
             name = self._gate.options.key_header
@@ -87,14 +88,19 @@ class HttpSide:
         elif not (OPEN.fullmatch(path) and method == "GET"):
             raise RefusedError(NOT_PASSED, f"{method[:20]} {path[:200]!r} is not served here")
         elif (found := re.match(MODEL, path)) and path != "/v2/models/stats":
-            check_name(found["model"], found["version"] or "")
+            model = found["model"]
+            check_name(model, found["version"] or "")
             if path.endswith("/ready") and self._gate.why_not_ready is not None:
                 raise RefusedError(DOWN, f"not ready: {self._gate.why_not_ready}", self._gate.options.drain_hint_s)
         async with self._body(request) as body:
             if body:
                 body = write_json(read_json(body, self._gate.options.limits))
                 headers["Content-Type"] = "application/json"
-            return _passed(await self._upstream.request(method, path, headers, body))
+            answer = await self._upstream.request(method, path, headers, body)
+            if model and answer.status >= 400:
+                await self._gate.models.fresh(model)  # says whether it is not ready, which Triton does not
+                answer = await self._upstream.request(method, path, headers, body)
+            return _passed(answer)
 
     async def ready(self) -> Response:
         """The answer about readiness; raises `RefusedError` while the server starts, ends or does not answer."""
@@ -103,7 +109,9 @@ class HttpSide:
         try:
             asked = self._upstream.request("GET", "/v2/health/ready", {})
             answer = await asyncio.wait_for(asked, READY_TIMEOUT_S)
-            if answer.status == 200 and not await self._grpc_is_ready():
+            if answer.status != 200:
+                raise RefusedError(UNREADY, "not ready: a model is being loaded, or did not load", AGAIN_S)
+            if not await self._grpc_is_ready():
                 raise RefusedError(DOWN, "not ready: gRPC does not get through", self._gate.options.retry_after_s)
             return _passed(answer)
         except TimeoutError as error:
@@ -128,7 +136,7 @@ class HttpSide:
             )
             asking = self._ask(request, passage, body, header_length)
             answer = await gate.carry(passage, asking, lambda answer: answer.status == 200)
-        return _passed(answer, passage)
+        return await self._answered(answer, passage)
 
     async def _generate(self, request: Request, model: str, version: str) -> Answerable:
         gate = self._gate
@@ -154,7 +162,13 @@ class HttpSide:
         if first:
             return Events(first, parts, asking)
         answer = await carried
-        return _passed(replace(answer, body=answer.body.removeprefix(b"data:")), passage)
+        return await self._answered(replace(answer, body=answer.body.removeprefix(b"data:")), passage)
+
+    async def _answered(self, answer: Answer, passage: Passage) -> Response:
+        refusal = await self._gate.models.unready(passage.facts.name, answer.error) if answer.status >= 400 else None
+        if refusal is not None:
+            raise refusal
+        return _passed(answer, passage)
 
     async def _ask(self, request: Request, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference

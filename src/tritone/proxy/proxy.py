@@ -102,8 +102,7 @@ class Proxy:
         """Forget the open streams of a model, or of all: its process has ended. Their clients get `reason`."""
 
         async def lose() -> None:
-            self._gate.streams.lose(model, reason)
-            self._gate.models.forget()
+            self._gate.lose(model, reason)
 
         self._run(lose)
 
