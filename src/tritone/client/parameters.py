@@ -6,6 +6,7 @@ Which there are is the server's affair: it refuses names that it does not know, 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
         search: by the names of the wire contract; what is None is left out. Hotwords may be a mapping.
 
     Raises:
-        ValueError: a name is one of Triton's own, or a value is of a type that cannot travel.
+        ValueError: a name is one of Triton's own, or a value is of a type or size that cannot travel.
     """
     if search is not None and not isinstance(search, Mapping):
         raise ValueError(f'search must be a mapping like {{"search": "prefix-beam", "beam": 20}}, got {search!r}')
@@ -34,13 +35,18 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
         if name in RESERVED or name.startswith("triton_"):
             raise ValueError(f"{name} is a parameter of Triton itself, not of the search")
         if isinstance(value, Mapping):
-            value = json.dumps(dict(value), ensure_ascii=False)
+            try:
+                value = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(f"parameter {name} has a value that is no finite number or text: {error}") from error
         if isinstance(value, np.generic):
             value = value.item()
         if value is None:
             continue
         if not isinstance(value, str | int | float):
             raise ValueError(f"parameter {name} must be text, a number, true or false, got {type(value).__name__}")
+        if not isinstance(value, str) and not (math.isfinite(value) and -(1 << 63) <= value < 1 << 63):
+            raise ValueError(f"parameter {name} must be a finite number of 64 bits, got {str(value)[:40]}")
         parameters[name] = value
     return parameters
 
