@@ -215,7 +215,7 @@ def hold(server: GatewayServer, talk: Talk) -> None:
             open_timeout=WAIT_S,
         )
     except InvalidStatus as refused:
-        status = refused.response.status_code
+        status: int | None = refused.response.status_code
     else:
         status = _talked(client, talk)
     assert status not in (500, 1011)

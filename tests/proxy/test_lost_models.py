@@ -73,6 +73,25 @@ def test_a_model_that_was_unloaded_exists_and_one_that_was_removed_does_not(stat
     assert post(states.http, "/v2/repository/models/slow/load", b"{}", states.key)[0] == 200
 
 
+def test_while_a_client_loads_a_model_by_http_all_requests_are_answered(states: States) -> None:
+    path = "/v2/repository/models/count"
+    assert post(states.http, f"{path}/unload", b"{}", states.key)[0] == 200
+    until(lambda: states.state("count") == "UNAVAILABLE")
+    states.holds["count"].touch()
+    with ThreadPoolExecutor(1) as pool:
+        loaded = pool.submit(post, states.http, f"{path}/load", b"{}", states.key)
+        until(lambda: states.state("count") == "LOADING")
+        assert infer(states.http, "count", body())[0] == 503
+        assert infer(states.http, "slow", body())[0] == 200
+        assert not loaded.done()
+        states.holds["count"].unlink()
+        assert loaded.result(WAIT_S)[0] == 200
+    assert infer(states.http, "count", body())[0] == 200
+    status, told, _ = post(states.http, "/v2/repository/models/nobody/load", b"{}", states.key)
+    assert (status >= 400, "nobody" in told["error"]) == (True, True)
+    assert post(states.http, f"{path}/load", b'{"parameters": {"file:1/a": 5}}', states.key)[0] == 400
+
+
 def test_a_gateway_whose_server_is_drained_and_gone_says_503_and_not_502(tmp_path: Path) -> None:
     served = Served(write_models(tmp_path, "count"))
     options = GatewayOptions(triton=f"http://127.0.0.1:{served.http}", port=0)

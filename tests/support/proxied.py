@@ -16,6 +16,7 @@ import tritonclient.grpc as triton
 from serving import descendants, kill_tree
 from tritone.proxy import Proxy
 from tritone.server import free_ports
+from tritone.server.watch import model_of
 from wire_toys import COMPLETE
 
 KEY = "a-key-for-tests"
@@ -100,7 +101,7 @@ class Served:
     def stub(self, model: str) -> psutil.Process:
         """The process of a model."""
         children = descendants(self.process.pid)
-        return next(each for each in children if each.name().startswith("triton_python") and model in each.cmdline()[1])
+        return next(each for each in children if (model_of(each) or ("",))[0] == model)
 
     def triton(self) -> psutil.Process:
         return next(each for each in descendants(self.process.pid) if each.name().startswith("tritonserver"))

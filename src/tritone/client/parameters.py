@@ -45,8 +45,12 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
             continue
         if not isinstance(value, str | int | float):
             raise ValueError(f"parameter {name} must be text, a number, true or false, got {type(value).__name__}")
-        if not isinstance(value, str) and not (math.isfinite(value) and -(1 << 63) <= value < 1 << 63):
-            raise ValueError(f"parameter {name} must be a finite number of 64 bits, got {str(value)[:40]}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"parameter {name} must be a finite number, got {value}")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(
+                f"parameter {name} must be a whole number of 64 bits, got one of {value.bit_length()} bits"
+            )
         parameters[name] = value
     return parameters
 

@@ -167,7 +167,7 @@ class _Parts:
             ports.append(options.metrics_port)
         connections = Connections(options.limits, tuple(ports), only_ipv4=options.host == "0.0.0.0")
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
-        self._http = HttpSide(self.gate, self._upstream_http, self._upstream_grpc.is_ready)
+        self._http = HttpSide(self.gate, self._upstream_http, self._upstream_grpc)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
         self._certificates = Certificates(options.tls) if options.tls is not None else None
