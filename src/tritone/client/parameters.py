@@ -48,9 +48,7 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"parameter {name} must be a finite number, got {value}")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(
-                f"parameter {name} must be a whole number of 64 bits, got one of {value.bit_length()} bits"
-            )
+            raise ValueError(f"parameter {name} must be a whole number of 64 bits, it has {value.bit_length()}")
         parameters[name] = value
     return parameters
 

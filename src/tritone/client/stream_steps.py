@@ -178,8 +178,7 @@ class StreamSteps(Generic[Answer]):
         if self._started:
             yield from self._leaving()
 
-    def _leaving_lost(self) -> Steps[None]:
-        """Leave a stream that the server does not have any more, most likely."""
+    def _leaving_lost(self) -> Steps[None]:  # the server does not have the stream any more, most likely
         yield from self.closing()
 
     def _leaving(self) -> Steps[None]:

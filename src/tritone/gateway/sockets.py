@@ -178,13 +178,13 @@ def read_json(message: str | bytes, what: str = "a message of text") -> dict[str
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is no number of finite size")
+        raise ValueError(f"{text[:40]} cannot be used, numbers are finite")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > MAX_DIGITS or not -(1 << 63) <= (number := int(text)) < 1 << 63:
-        raise ValueError(f"{text[:40]} is no whole number of 64 bits")
+        raise ValueError(f"{text[:40]} cannot be used, whole numbers have 64 bits")
     return number
 
 

@@ -69,14 +69,11 @@ class Control:
         from tritonclient.grpc import service_pb2 as pb
         from tritonclient.grpc import service_pb2_grpc
 
+        request, key = pb.RepositoryModelLoadRequest(model_name=model), ((GRPC_HEADER, self._options.key),)
         with grpc.insecure_channel(self._options.address("grpc"), [("grpc.enable_http_proxy", 0)]) as channel:
-            load = service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryModelLoad
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             try:
-                load(
-                    pb.RepositoryModelLoadRequest(model_name=model),
-                    timeout=timeout_s,
-                    metadata=((GRPC_HEADER, self._options.key),),
-                )
+                stub.RepositoryModelLoad(request, timeout=timeout_s, metadata=key)
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise ServerUnreachableError(f"tritonserver does not answer ({error.details()})") from error
