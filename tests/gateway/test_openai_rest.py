@@ -268,7 +268,7 @@ def test_a_triton_that_does_not_answer_is_an_error_of_the_server(caplog: pytest.
     with another(GatewayOptions(triton="127.0.0.1:9", port=0)) as client:
         with pytest.raises(openai.InternalServerError) as caught:
             client.audio.transcriptions.create(file=recording(), model="toy")
-        assert (caught.value.status_code, caught.value.type) == (502, "server_error")
+        assert (caught.value.status_code, caught.value.type) == (503, "server_error")
         assert "127.0.0.1" not in str(caught.value)
 
 

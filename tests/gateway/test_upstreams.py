@@ -430,7 +430,7 @@ def test_nobody_there_opens_the_circuit_and_an_answer_closes_it(there: Elsewhere
         assert fetch(f"{root}/health/ready", timeout_s=20).body == b"ready\nupstream m: circuit closed\n"
         with pytest.raises(openai.InternalServerError) as caught:
             ask()
-        assert (caught.value.status_code, caught.value.code) == (502, "unreachable")
+        assert (caught.value.status_code, caught.value.code) == (503, "unreachable")
         with pytest.raises(openai.InternalServerError) as caught:
             ask()
         assert (caught.value.status_code, caught.value.code) == (503, "upstream_down")

@@ -1,5 +1,6 @@
 """What requests to Whisper models may ask for, when a window is tried again, and where windows and segments end."""
 
+import json
 import re
 from pathlib import Path
 
@@ -171,6 +172,12 @@ def test_a_word_after_the_end_of_a_sentence_does_not_last_through_the_pause() ->
     bpe = Letters(b" a", b" b", b".", b" c")
     found = words_of(bpe, [0, 1, 2, 3], [1.0] * 4, [0.0, 0.2, 0.4, 0.5, 4.0], "en")
     assert found[-1].start_s == pytest.approx(4.0 - 2 * 0.2)
+
+
+@pytest.mark.parametrize("nearly", ["1e-40", "1e-320", "-0", "9e-7", 0.0, 1e-40])
+def test_a_temperature_that_nothing_can_be_divided_by_is_0(nearly: str | float) -> None:
+    assert read_decoding(json.dumps({"temperature": nearly})).temperature == (0.0,)
+    assert DecodingOptions(temperature=(1e-40, 1e-6)).temperature == (0.0, 1e-6)
 
 
 def attempt(temperature: float, avg_log_prob: float, ratio: float) -> Text:

@@ -8,6 +8,9 @@ import pytest
 
 from proxied import KEY, Start
 from serving import quiet_options
+from states import States
+from tritone.gateway import GatewayOptions
+from tritone.gateway.server import GatewayServer
 from tritone.proxy import Proxy, ProxyOptions
 from tritone.server import TritonServer, free_ports
 from wire_toys import COMPLETE, write_models
@@ -57,3 +60,20 @@ def start(upstream: TritonServer) -> Iterator[Start]:
 @pytest.fixture
 def proxy(start: Start) -> Proxy:
     return start()
+
+
+@pytest.fixture(scope="session")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[States]:
+    served = States(tmp_path_factory.mktemp("states"))
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="session")
+def before(states: States) -> Iterator[GatewayServer]:
+    """A gateway in front of `states`."""
+    options = GatewayOptions(
+        triton=f"http://127.0.0.1:{states.http}", port=0, model="count", stream_model="running", aliases=("whisper-1",)
+    )
+    with GatewayServer(options).background() as running:
+        yield running

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
@@ -19,44 +18,14 @@ import yaml
 from typer.testing import CliRunner
 
 from killers import killer, send
-from proxied import body, get, infer
-from serving import descendants, kill_tree
+from proxied import Served, body, get, infer
 from tritone.cli.main import app
 from tritone.keys import find_key
 from tritone.net.prometheus import samples
-from tritone.server import free_ports
-from wire_toys import COMPLETE, write_models
+from wire_toys import write_models
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
-
-
-class Served:
-    """A running `tritone serve --proxy`, and its ports."""
-
-    def __init__(self, repository: Path, *more: str) -> None:
-        self.http, self.grpc, self.metrics = free_ports(3)
-        ports = (f"--http-port={self.http}", f"--grpc-port={self.grpc}", f"--metrics-port={self.metrics}")
-        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(repository)]
-        self.process = subprocess.Popen(
-            [*command, "--proxy", *ports, *more, "--", *COMPLETE],
-            encoding="utf-8",
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self.said = ""
-        for line in self.process.stdout:
-            self.said += line
-            if line.startswith("Serving on"):
-                return
-        raise AssertionError(self.process.communicate()[1])
-
-    def triton(self) -> psutil.Process:
-        return next(each for each in descendants(self.process.pid) if each.name().startswith("tritonserver"))
-
-    def close(self) -> None:
-        kill_tree(self.process)
 
 
 @pytest.fixture

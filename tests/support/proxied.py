@@ -2,13 +2,22 @@
 
 import http.client
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import tritonclient.grpc as triton
 
+from serving import descendants, kill_tree
 from tritone.proxy import Proxy
+from tritone.server import free_ports
+from tritone.server.watch import model_of
+from wire_toys import COMPLETE
 
 KEY = "a-key-for-tests"
 
@@ -65,3 +74,37 @@ def inputs(samples: list[float] | None = None) -> list[Any]:
 
 def text(result: Any) -> str:
     return str(result.as_numpy("TRANSCRIPTS").ravel()[0].decode())
+
+
+class Served:
+    """A running `tritone serve --proxy`, and its ports."""
+
+    def __init__(self, repository: Path, *more: str) -> None:
+        self.http, self.grpc, self.metrics = free_ports(3)
+        ports = (f"--http-port={self.http}", f"--grpc-port={self.grpc}", f"--metrics-port={self.metrics}")
+        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(repository)]
+        self.process = subprocess.Popen(
+            [*command, "--proxy", *ports, *more, "--", *COMPLETE],
+            encoding="utf-8",
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.said = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("Serving on"):
+                return
+        raise AssertionError(self.process.communicate()[1])
+
+    def stub(self, model: str) -> psutil.Process:
+        """The process of a model."""
+        children = descendants(self.process.pid)
+        return next(each for each in children if (model_of(each) or ("",))[0] == model)
+
+    def triton(self) -> psutil.Process:
+        return next(each for each in descendants(self.process.pid) if each.name().startswith("tritonserver"))
+
+    def close(self) -> None:
+        kill_tree(self.process)

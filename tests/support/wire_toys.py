@@ -124,6 +124,30 @@ def write_models(folder: Path, *names: str) -> Path:
     return folder
 
 
+def holding(repository: Path, name: str) -> Path:
+    """A file that, while it is there, keeps a model of a repository from being loaded."""
+    return _waiting(repository, name, "hold", "", "")
+
+
+def busy(repository: Path, name: str) -> Path:
+    """A file that, while it is there, keeps a model of a repository from answering."""
+    return _waiting(repository, name, "busy", "    def execute(self, requests):\n", 8 * " ")
+
+
+def _waiting(repository: Path, name: str, file: str, place: str, indent: str) -> Path:
+    model = repository / name / "1" / "model.py"
+    code = model.read_text(encoding="utf-8")
+    assert place in code
+    lines = (
+        "import pathlib, time",
+        f"while pathlib.Path(__file__).with_name('{file}').exists():",
+        "    time.sleep(0.01)",
+    )
+    wait = place + "".join(f"{indent}{line}\n" for line in lines)
+    model.write_text(code.replace(place, wait, 1) if place else wait + code, encoding="utf-8")
+    return model.with_name(file)
+
+
 def toy_server(folder: Path, *names: str, extra: tuple[str, ...] = ()) -> TritonServer:
     """A server of these models, to be used in a `with` statement."""
     return running_server(write_models(folder, *names), (*COMPLETE, *extra))

@@ -97,7 +97,7 @@ class AsyncClient:
 
         The streams that it opens wait for the server: they are for other threads.
         """
-        if sample_rate not in self._activities:
+        if self._activities.get(sample_rate) is None:  # one may be loaded any time
             self._activities[sample_rate] = await asyncio.to_thread(self._client._activity, None, sample_rate)
         return self._activities[sample_rate]
 

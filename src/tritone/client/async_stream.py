@@ -40,6 +40,10 @@ class AsyncServedStream(StreamSteps[Answer]):
         super().__init__(model, **options)
         self._transport = transport
 
+    def _leaving_lost(self) -> Steps[None]:
+        for step in self.closing():  # Triton may take its time over it, and many streams are lost at once
+            yield Leave(step) if isinstance(step, Call) else step
+
     async def accept(self, samples: npt.NDArray[Any]) -> Answer:
         """Send audio of any length and return the answer to it; as of `ServedStream`."""
         return await self._perform(self.accepting(samples))

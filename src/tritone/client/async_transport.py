@@ -1,6 +1,7 @@
 """Talking to Triton from an event loop: the same requests and errors as `transport.py`, awaited and not waited for."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol, TypeVar
 
@@ -23,8 +24,9 @@ from tritone.client.grpc_transport import (
 from tritone.client.http_message import inference_request
 from tritone.client.http_transport import HttpServices, read_events, read_reply
 from tritone.client.transport import Call
-from tritone.errors import ServerBusyError
+from tritone.errors import ServerBusyError, TritoneError
 from tritone.net.http_client import HttpAnswer
+from tritone.net.unready import LOST
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -53,6 +55,9 @@ class AsyncTransport(Protocol):
 class _Unanswered:
     """The calls on the way. A task that is cancelled leaves its call, which goes on.
 
+    Where the process of a model has ended, Triton answers its calls one after the other, each after a second in which
+    it hopes for the process: when one has that answer, all streams of the model have it (`lose`).
+
     Triton 2.51 crashes now and then when a call is cancelled that it is about to answer; `proxy/gate.py` has more about
     it. And END of a stream must not arrive before the chunk that was left.
     """
@@ -60,22 +65,38 @@ class _Unanswered:
     def __init__(self) -> None:
         self._all: set[asyncio.Future[Any]] = set()
         self._left: dict[int, asyncio.Future[Any]] = {}  # by the id of the stream
+        self._streams: defaultdict[str, set[asyncio.Future[TritoneError]]] = defaultdict(set)  # by model
 
     def add(self, asked: "asyncio.Future[Any]") -> None:
         """Remember a call until it is answered."""
         self._all.add(asked)
         asked.add_done_callback(self._all.discard)
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at
 
-    async def wait(self, asked: "asyncio.Future[Value]", stream: int) -> Value:
+    async def wait(self, asked: "asyncio.Future[Value]", call: Call[Any]) -> Value:
         """The result of a call. Cancelling this does not cancel the call; `before` knows of it then."""
         self.add(asked)
-        try:
+        if not (stream := call.sequence_id):
             return await asyncio.shield(asked)
-        except asyncio.CancelledError:
-            if stream and not asked.done():
+        lost: asyncio.Future[TritoneError] = asyncio.get_running_loop().create_future()
+        self._streams[call.model].add(lost)
+        try:
+            await asyncio.wait((asked, lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._streams[call.model].discard(lost)
+            if not asked.done():
                 self._left[stream] = asked
                 asked.add_done_callback(lambda done: self._left.pop(stream, None))
-            raise
+        if asked.done():
+            return asked.result()
+        raise lost.result()
+
+    def lose(self, call: Call[Any], error: Exception) -> None:
+        """Tell all streams of a model of the error that one of them got, if its process has ended."""
+        if call.sequence_id and isinstance(error, TritoneError) and LOST.search(str(error)):
+            for each in self._streams.pop(call.model, ()):
+                if not each.done():
+                    each.set_result(error.saying(str(error)))
 
     async def before(self, stream: int) -> None:
         """Wait for the call of a stream that was left, if there is one."""
@@ -106,9 +127,11 @@ class AsyncGrpcTransport:
     async def infer(self, call: Call[Answer]) -> Answer:
         await self._unanswered.before(call.sequence_id)
         try:
-            response = await self._unanswered.wait(asyncio.ensure_future(self._ask(call)), call.sequence_id)
+            response = await self._unanswered.wait(asyncio.ensure_future(self._ask(call)), call)
         except (grpc.RpcError, grpc.aio.UsageError) as error:
-            raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
+            failure = explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s)
+            self._unanswered.lose(call, failure)
+            raise failure from error
         return call.read(GrpcReply(response), self._endpoint)
 
     async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:
@@ -130,7 +153,6 @@ class AsyncGrpcTransport:
             raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         finally:
             self._unanswered.add(reading)  # to its end, as `GrpcTransport.answers` does
-            reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at
 
     async def _ask(self, call: Call[Any]) -> pb.ModelInferResponse:
         metadata = (*self._metadata, *call.headers.items())
@@ -160,7 +182,11 @@ class AsyncHttpTransport:
         path, headers, body = inference_request(call)
         await self._unanswered.before(call.sequence_id)
         asking = self._ask("POST", path, body, headers, task=f"model '{call.model}'", timeout_s=call.timeout_s)
-        answer = await self._unanswered.wait(asyncio.ensure_future(asking), call.sequence_id)
+        try:
+            answer = await self._unanswered.wait(asyncio.ensure_future(asking), call)
+        except ServerBusyError as error:
+            self._unanswered.lose(call, error)
+            raise
         return read_reply(call, answer, self._endpoint)
 
     async def answers(self, call: Call[Answer]) -> AsyncGenerator[Answer, None]:

@@ -56,7 +56,7 @@ from tritone.client.stream import (
     new_sequence_id,
 )
 from tritone.client.transport import TO_SPEAK, WAVEFORM, Call, Transport, connect
-from tritone.errors import InputError, TritoneError
+from tritone.errors import InputError, ServerBusyError, TritoneError
 from tritone.keys import find_key
 from tritone.longform import BlockActivity, LongForm, OpenActivity
 from tritone.longform.longform import read
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
     from tritone.client.shared_memory import SharedMemoryTransport
 
+UNLOADED = "unloaded"  # the reason in Triton's index of a model that did not fail
 DEFAULT_TIMEOUT_S = 60.0
 TIMED_CHARS = 1000  # of a text to speak: about a minute of speech, for which there is the limit of one request
 DEFAULT_CONCURRENCY = 8
@@ -162,6 +163,7 @@ class Client:
         transport = connect(self.endpoint) if shared_memory is None else self._share(shared_memory)
         self._transport: Transport = RetryingTransport(transport, self._retries) if retries else transport
         self._chosen: dict[tuple[str | None, Kind | None], ModelInfo] = {}
+        self._seen: dict[str, ModelInfo] = {}  # as they were last
 
     def _share(self, memory: str) -> Transport:
         from tritone.client.shared_memory import SharedMemoryTransport  # not every system has it
@@ -193,7 +195,7 @@ class Client:
             RetryError: the server cannot be reached or does not answer in time.
         """
         self._chosen.clear()
-        return [self._describe(name) for name in self._ready_names()]
+        return self._described(self._ready_names())
 
     def model(self, name: str | None = None, *, kind: Kind | None = "offline") -> ModelInfo:
         """The ready model of that name, or the only ready one of that kind (None: of any).
@@ -202,17 +204,29 @@ class Client:
 
         Raises:
             InputError: no such model, or several would do; the message lists what there is.
-            RetryError: the server cannot be reached or does not answer in time.
+            RetryError: the server has it and it is not ready now, or the server cannot be reached or does not answer
+                in time.
         """
         if (name, kind) not in self._chosen:
-            ready = self._ready_names()
-            # A server may have hundreds of models: only those that matter are asked for.
-            models = [self._describe(each) for each in ([name] if name in ready else ready)]
-            if models and models[0].name == name and kind not in (None, models[0].kind):
-                models = [self._describe(each) for each in ready]  # the message tells which would do
-            missing = "" if name is None or name in ready else self._reason(name)
-            self._chosen[name, kind] = choose(models, name, kind, self.endpoint, missing)
+            try:
+                found = self._found(name, kind)
+            except InputError:
+                # Those that are not ready are not listed. Of a kind they are known if they were ready before.
+                known = [each.name for each in self._seen.values() if kind in (None, each.kind)]
+                for each in known if name is None else [name]:
+                    self._require_absent(each)
+                found = self._found(name, kind)  # it may be ready by now
+            self._chosen[name, kind] = found
         return self._chosen[name, kind]
+
+    def _found(self, name: str | None, kind: Kind | None) -> ModelInfo:
+        ready = self._ready_names()
+        # A server may have hundreds of models: only those that matter are asked for.
+        models = self._described([name] if name in ready else ready)
+        if models and models[0].name == name and kind not in (None, models[0].kind):
+            models = self._described(ready)  # the message tells which would do
+        missing = "" if name is None or name in ready else self._reason(name)
+        return choose(models, name, kind, self.endpoint, missing)
 
     @overload
     def transcribe(  # type: ignore[overload-overlap]  # a path is an iterable of letters, too
@@ -786,20 +800,43 @@ class Client:
         # The index of the repository, which also lists other models, may be locked.
         return sorted({entry["name"] for entry in self._transport.statistics("", self.timeout_s)})
 
-    def _reason(self, name: str) -> str:
-        """Why a model is not ready; empty if that cannot be found out, which needs the server's key."""
+    def _require_absent(self, name: str) -> None:
+        """Raise `ServerBusyError` if the server has a model that may be ready later."""
+        try:
+            self._describe(name)
+        except InputError:
+            return
+        except ServerBusyError:
+            states = self._states(name)
+            if states is None or any(each.get("reason", UNLOADED) == UNLOADED for each in states):
+                raise
+
+    def _states(self, name: str) -> list[dict[str, Any]] | None:
+        """The versions of a model in the server's index; None if that cannot be asked, which needs its key."""
         if self.endpoint.key is None:
-            return ""
+            return None
         try:
             index = self._transport.model_index(self.timeout_s)
         except TritoneError:
-            return ""
-        states = [entry for entry in index if entry["name"] == name]
+            return None
+        return [entry for entry in index if entry["name"] == name]
+
+    def _reason(self, name: str) -> str:
+        """Why a model is not ready; empty if that cannot be found out."""
+        states = self._states(name) or []
         lines = [line for entry in states for line in entry.get("reason", "").splitlines() if line.strip()]
         return lines[0] if lines else states[0].get("state", "") if states else ""
 
+    def _described(self, names: Iterable[str]) -> list[ModelInfo]:
+        found = []
+        for name in names:
+            with suppress(ServerBusyError):  # it was ready a moment ago
+                found.append(self._describe(name))
+        return found
+
     def _describe(self, name: str) -> ModelInfo:
-        return ModelInfo.from_config(self._transport.model_config(name, self.timeout_s))
+        found = self._seen[name] = ModelInfo.from_config(self._transport.model_config(name, self.timeout_s))
+        return found
 
     def close(self) -> None:
         """Close the connection and its threads. Requests in flight are abandoned. Closing twice is fine."""

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.failure import Refusal
+from tritone.client.failure import unstated
 from tritone.client.transport import Call
-from tritone.errors import MODEL_FAILED, InputError
+from tritone.errors import InputError
 
 DATA = b"data:"
 
@@ -81,6 +81,5 @@ class Events:
             if not isinstance(fields, dict):
                 raise ValueError(f"an event is {str(fields)[:80]}")
             if "error" in fields:
-                message = str(fields["error"])  # which comes without a status
-                raise Refusal("500" if message.startswith(MODEL_FAILED) else "400", message)
+                raise unstated(str(fields["error"]))
             yield JsonReply(fields, self._types)

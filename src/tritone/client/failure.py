@@ -17,6 +17,7 @@ from tritone.errors import (
     TritoneError,
     hinted_s,
 )
+from tritone.net.unready import LATER, LOST, NOT_READY
 
 HTTP_STATUS = {  # Triton's HTTP codes as the gRPC codes it uses for the same errors
     "400": "INVALID_ARGUMENT",
@@ -42,10 +43,6 @@ BROKEN_CONNECTION = re.compile(
 # What gRPC and Python say where no TLS comes back: an answer in plain text, or the end of the connection.
 NO_TLS = ("WRONG_VERSION_NUMBER", "Handshake read failed")
 REQUEST_ID = re.compile(r"^\[request id: <id_unknown>\] ")
-# Triton's words for a model whose process ended, and for one that is being unloaded or loaded again. The client asks
-# only for models that it has seen ready, so one that is unknown now has gone since.
-DEAD_MODEL = re.compile(r"[Ss]tub process '[^']*' is not healthy")
-GONE_MODEL = re.compile(r"unknown model: '[^']*'")
 LOST_REGION = re.compile(r"unable to find shared memory region", re.IGNORECASE)
 DECOUPLED = "decoupled transaction policy"  # of a model that answers as often as it likes, asked for one answer
 RESTRICTED = re.compile(r"(protocol|API) is restricted, expecting header", re.IGNORECASE)
@@ -58,6 +55,13 @@ class Refusal(Exception):  # noqa: N818  # an answer, which `explain` makes an e
     status: str
     message: str
     retry_after_s: float | None = None  # when the server expects to have room
+
+
+def unstated(message: str) -> Refusal:
+    """The refusal of one of many answers, which has a text and no status. Models of ours name the log."""
+    if "the server's log" in message:
+        return Refusal("INTERNAL", message)
+    return Refusal("UNAVAILABLE" if LATER.search(message) else "INVALID_ARGUMENT", message)
 
 
 def seconds_of(text: str | bytes | None, unit_s: float = 1.0) -> float | None:
@@ -102,14 +106,14 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
     if DECOUPLED in message:
         return InputError(f"{endpoint}: {task}: it answers many times to one request; ask it with Client.infer_stream")
     busy: ServerBusyError | None = None
-    if DEAD_MODEL.search(message):
+    if LOST.search(message):
         busy = ServerBusyError(
             f"{endpoint}: {task}: its process on the server ended, and with it what it was computing. `tritone serve` "
             f"starts it again; try again soon ({message.rstrip('.')})"
         )
-    elif GONE_MODEL.search(message):
+    elif NOT_READY.search(message):
         busy = ServerBusyError(
-            f"{endpoint}: {task}: it is not ready any more: it is being loaded again, or the server is stopping. Try "
+            f"{endpoint}: {task}: it is not ready: it is being loaded, or the server is stopping. Try "
             f"again soon ({message.rstrip('.')})"
         )
     elif status == "UNAVAILABLE":

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import serialize_byte_tensor
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.failure import Refusal, explain, seconds_of
+from tritone.client.failure import Refusal, explain, seconds_of, unstated
 from tritone.client.transport import Call, datatype_of
 
 if TYPE_CHECKING:
@@ -194,9 +194,8 @@ def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float)
 
 
 def refusal_of(answer: Any, call: Call[Any], endpoint: Endpoint) -> Exception:
-    """What one of many answers says went wrong: a text without a status, in which models of ours name the log."""
-    status = "INTERNAL" if "the server's log" in answer.error_message else "INVALID_ARGUMENT"
-    return explain(Refusal(status, answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
+    """What one of many answers says went wrong."""
+    return explain(unstated(answer.error_message), endpoint, f"model '{call.model}'", call.timeout_s)
 
 
 def _read_out(responses: Any) -> None:

@@ -6,10 +6,13 @@ Which there are is the server's affair: it refuses names that it does not know, 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from tritone.errors import InputError
 
 Parameter = str | int | float | bool
 Search = Mapping[str, Any]
@@ -26,6 +29,7 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
 
     Raises:
         ValueError: a name is one of Triton's own, or a value is of a type that cannot travel.
+        InputError: a number is not finite, or has more than 64 bits.
     """
     if search is not None and not isinstance(search, Mapping):
         raise ValueError(f'search must be a mapping like {{"search": "prefix-beam", "beam": 20}}, got {search!r}')
@@ -34,13 +38,20 @@ def request_parameters(search: Search | None) -> dict[str, Parameter]:
         if name in RESERVED or name.startswith("triton_"):
             raise ValueError(f"{name} is a parameter of Triton itself, not of the search")
         if isinstance(value, Mapping):
-            value = json.dumps(dict(value), ensure_ascii=False)
+            try:
+                value = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InputError(f"parameter {name} has a value that is no finite number or text: {error}") from error
         if isinstance(value, np.generic):
             value = value.item()
         if value is None:
             continue
         if not isinstance(value, str | int | float):
             raise ValueError(f"parameter {name} must be text, a number, true or false, got {type(value).__name__}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"parameter {name} must be a finite number, got {value}")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise InputError(f"parameter {name} must be a whole number of 64 bits, it has {value.bit_length()}")
         parameters[name] = value
     return parameters
 

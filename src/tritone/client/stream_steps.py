@@ -178,6 +178,9 @@ class StreamSteps(Generic[Answer]):
         if self._started:
             yield from self._leaving()
 
+    def _leaving_lost(self) -> Steps[None]:  # the server does not have the stream any more, most likely
+        yield from self.closing()
+
     def _leaving(self) -> Steps[None]:
         with suppress(TritoneError):
             yield from self._asking(self._silence, end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
@@ -221,7 +224,7 @@ class StreamSteps(Generic[Answer]):
             if lost is not None and self._resumes:
                 yield from self._resuming(lost, error, end)
             else:
-                yield from self.closing()
+                yield from self._leaving_lost() if lost is not None else self.closing()
                 if lost is not None:
                     raise lost from error
                 raise

@@ -92,7 +92,7 @@ class Ask:
 
     def __post_init__(self) -> None:
         try:
-            for each in (self.search, self.final_search):
+            for each in (self.search, self.final_search, {} if self.vad is None else self.vad.parameters):
                 request_parameters(each)
         except ValueError as error:
             raise InputError(str(error)) from error

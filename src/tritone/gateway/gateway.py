@@ -16,7 +16,7 @@ from tritone.gateway.callers import Caller, Callers
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.no_triton import NoTriton
 from tritone.gateway.options import NO_TRITON, GatewayOptions
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.refusal import READY_S, GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
 from tritone.gateway.visit import REQUEST_ID, VISIT
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0
-READY_S = 5.0  # Triton's time to say that it is ready
 
 State = Literal["serving", "draining"]
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tritone.errors import (
     AudioError,
@@ -29,10 +30,14 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.visit import VISIT
-from tritone.net.refusal import RefusedError, retry_hints
+from tritone.net.refusal import AGAIN_S, RefusedError, bounded_s, retry_hints
 from tritone.paths import without_paths
 
+if TYPE_CHECKING:
+    from tritone.client.async_client import AsyncClient
+
 LOG = logging.getLogger("tritone.gateway")
+READY_S = 5.0  # Triton's time to say that it is ready
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
 
 
@@ -109,6 +114,18 @@ def decoders() -> Iterator[None]:
         raise GatewayRefusal(415, message) from error
 
 
+async def absent(client: "AsyncClient", error: InputError, *, named: bool = True) -> TritoneError:
+    """The error where no ready model is the one that is wanted: 404, or 503 where that may change.
+
+    Args:
+        error: says what is missing.
+        named: whether the model was named; a client knows of one that is named whether it exists.
+    """
+    if not named and not await client.is_ready(READY_S):
+        return ServerBusyError(f"{error} The server is not ready: a model is being loaded there.")
+    return GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found")
+
+
 def answer_to(error: BaseException) -> ErrorAnswer:
     """The answer about an error, which the log and the metrics of the request at hand have, too.
 
@@ -118,6 +135,9 @@ def answer_to(error: BaseException) -> ErrorAnswer:
     if (message := without_paths(answer.message)) != answer.message:
         LOG.info("%s", error)  # whose client gets names of files alone
         answer = replace(answer, message=message)
+    if answer.status == 503 or answer.retry_after_s is not None:  # whoever may come again is told when
+        again_s = AGAIN_S if answer.retry_after_s is None else answer.retry_after_s
+        answer = replace(answer, retry_after_s=bounded_s(again_s))
     if (visit := VISIT.get()) is not None:
         visit.code, visit.refused = answer.code, isinstance(error, GatewayRefusal | RefusedError)
     return answer
@@ -167,5 +187,5 @@ def _now(error: RetryError) -> tuple[int, str, str]:
     if isinstance(error, ServerTimeoutError):
         return 504, "timeout", "the speech server took too long; try again later, or send less at once"
     if isinstance(error, ServerUnreachableError):
-        return 502, "unreachable", "the speech server does not answer; try again later"
+        return 503, "unreachable", "the speech server does not answer; try again later"
     return 503, "unavailable", "the speech service could not take this now; try again later"

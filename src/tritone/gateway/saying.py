@@ -18,7 +18,7 @@ from tritone.client.models import ModelInfo
 from tritone.errors import InputError, MissingDependencyError, ServerTimeoutError
 from tritone.gateway.callers import Caller
 from tritone.gateway.options import GatewayOptions
-from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.refusal import absent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,9 +78,14 @@ class Voices:
             try:
                 found = _speakers(await self._client.model(model, kind="synthesis"))
             except InputError as error:
-                raise GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found") from error
+                raise await absent(self._client, error) from error
         elif not (found := await self.all()):
-            raise GatewayRefusal(404, "no model that speaks is ready here", code="model_not_found")
+            try:  # one that was ready before is known
+                await self._client.model(kind="synthesis")
+            except InputError as error:
+                raise await absent(
+                    self._client, InputError("no model that speaks is ready here."), named=False
+                ) from error
         if voice and voice not in self._options.aliases:
             named = [
                 each for each in found if voice in (each.speaker, each.info.name, f"{each.info.name}.{each.speaker}")

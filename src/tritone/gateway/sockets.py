@@ -6,6 +6,7 @@ cancelled. What waits is bounded; then nothing more is read, and the client has 
 
 import asyncio
 import json
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MAX_WAITING_BYTES = 1 << 20  # of messages that were read and not worked on; a longer one comes alone
 MAX_WAITING = 1 << 14  # messages: the end of a client that sent many small ones is noticed behind them
 MAX_TEXT = 64 << 10  # characters of a message of text: options and hotwords, for audio is binary
+MAX_DEPTH = 32  # of JSON
+MAX_DIGITS = 20  # of a whole number
 BREATH = 64  # messages after which the reader lets others go on, however fast they come
 GOODBYE_S = 2.0  # to send a client why it is left
 UNREAD_S = 30.0  # for a client to make room for a message, by reading earlier ones
@@ -158,12 +161,37 @@ def as_json(message: Mapping[str, Any]) -> str:
 
 
 def read_json(message: str | bytes, what: str = "a message of text") -> dict[str, Any]:
-    """The object in a message of text, or whatever it is; `InputError` if there is none."""
+    """The object in a message of text, or whatever it is; `InputError` if there is none.
+
+    Numbers are finite, whole ones have 64 bits, and nothing is nested deeply: nobody who reads it must think of those.
+    """
     try:
-        found = json.loads(message)
+        found = json.loads(message, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
         json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent on
+        _require_shallow(found)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} must be a JSON object, got {message[:80]!r} ({error})") from error
     if not isinstance(found, dict):
         raise InputError(f"{what} must be a JSON object, got {message[:80]!r}")
     return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:40]} cannot be used, numbers are finite")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS or not -(1 << 63) <= (number := int(text)) < 1 << 63:
+        raise ValueError(f"{text[:40]} cannot be used, whole numbers have 64 bits")
+    return number
+
+
+def _require_shallow(found: Any) -> None:
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not (level := [value for values in inside for value in values]):
+            return
+    raise ValueError(f"it is nested more than {MAX_DEPTH} times")

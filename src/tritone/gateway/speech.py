@@ -28,7 +28,7 @@ from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
-from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.refusal import GatewayRefusal, absent
 from tritone.gateway.saying import Voices
 from tritone.gateway.speakers import labelled
 from tritone.gateway.upstreams.realtime import RealtimeStream
@@ -95,8 +95,7 @@ class Speech:
         try:
             return await self._model(name or own.get(kind, ""), kind)
         except InputError as error:
-            message = ADDRESS.sub("", str(error))
-            raise GatewayRefusal(404, message, code="model_not_found") from error
+            raise await absent(self._client, error, named=bool(name or own.get(kind))) from error
 
     async def _model(self, name: str, kind: Kind) -> ModelInfo:
         """The model of that name: an upstream's, else Triton's; for "" Triton's only one, else the upstreams' only one.
@@ -146,7 +145,7 @@ class Speech:
         try:
             return await self._client.model(wanted, kind=None)
         except InputError as error:
-            raise GatewayRefusal(404, ADDRESS.sub("", str(error)), code="model_not_found") from error
+            raise await absent(self._client, error) from error
 
     async def live_model(self, name: str) -> ModelInfo:
         """The served model of that name for live streams, or the gateway's own for "" and its aliases.

@@ -32,16 +32,26 @@ BUSY = Reason("busy", 503, grpc.StatusCode.UNAVAILABLE)
 DRAINING = Reason("draining", 503, grpc.StatusCode.UNAVAILABLE)
 DEADLINE = Reason("deadline", 503, grpc.StatusCode.UNAVAILABLE)
 DOWN = Reason("down", 503, grpc.StatusCode.UNAVAILABLE)
+UNREADY = Reason("unready", 503, grpc.StatusCode.UNAVAILABLE)
+
+AGAIN_S = 1.0  # when to try again where nothing better is known
+LONGEST_HINT_S = 3600.0  # of what others say
 
 
 def retry_hints(retry_after_s: float | None) -> dict[str, str]:
     """Headers of HTTP, or trailing metadata of gRPC, that say when to try again; none for None."""
     if retry_after_s is None:
         return {}
+    retry_after_s = bounded_s(retry_after_s)
     return {
         "retry-after": str(max(1, math.ceil(retry_after_s))),  # HTTP knows whole seconds only
         "retry-after-ms": str(max(1, round(1000 * retry_after_s))),
     }
+
+
+def bounded_s(retry_after_s: float) -> float:
+    """When to try again as a client may be advised it, whoever said so."""
+    return min(max(retry_after_s, 0.001), LONGEST_HINT_S)
 
 
 class RefusedError(Exception):

@@ -31,7 +31,7 @@ STATES = ("serving", "leaving", "draining")
 TIMES = tuple(
     ms / 1000 for ms in (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10000, 60000)
 )
-LOST_S = 3600.0  # after its deadline a request that Triton has not answered counts no more
+UNANSWERED_S = 3600.0  # after its deadline a request that Triton has not answered counts no more
 
 Answer = TypeVar("Answer")
 
@@ -48,6 +48,7 @@ class Passage:
     deadline: float  # of time.monotonic()
     over: bool = field(default=False)
     given_up: bool = field(default=False)  # nobody waits for the answer
+    on_lost: Callable[[RefusedError], None] | None = field(default=None)  # called where its stream is lost meanwhile
 
     def encoded(self) -> Any:
         """The request as Triton gets it, under our name of its stream."""
@@ -99,6 +100,7 @@ class Gate:
         )
         self._changed = asyncio.Event()
         self._carried: set[asyncio.Task[Any]] = set()
+        self._inside: set[Passage] = set()
 
     @property
     def why_not_ready(self) -> str | None:
@@ -160,6 +162,7 @@ class Gate:
             self._left(facts, audio_s)
             raise
         passage = Passage(inference, facts, audio_s, stream, started, started + min(allowed_s))
+        self._inside.add(passage)
         if passage.remaining_s() <= 0:
             self.leave(passage, failed=True)
             raise passage.expired()
@@ -182,27 +185,40 @@ class Gate:
             is_good: whether an answer is none about a failure.
 
         Raises:
-            RefusedError: the deadline has passed.
+            RefusedError: the deadline has passed, or the stream is lost.
         """
         task = asyncio.ensure_future(asking)
         self._carried.add(task)
-        lost = asyncio.get_running_loop().call_later(passage.remaining_s() + LOST_S, task.cancel)
+        unanswered = asyncio.get_running_loop().call_later(passage.remaining_s() + UNANSWERED_S, task.cancel)
+        lost: asyncio.Future[RefusedError] = asyncio.get_running_loop().create_future()
+        passage.on_lost = lambda refusal: None if lost.done() else lost.set_result(refusal)
 
         def answered(done: "asyncio.Task[Answer]") -> None:
             self._carried.discard(done)
-            lost.cancel()
+            unanswered.cancel()
             good = not done.cancelled() and done.exception() is None and is_good(done.result())
             self.leave(passage, failed=passage.given_up or not good)
 
         task.add_done_callback(answered)
         try:
-            done, _ = await asyncio.wait((task,), timeout=passage.remaining_s())
+            await asyncio.wait((task, lost), timeout=passage.remaining_s(), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 passage.give_up()
-        if not done:
-            raise passage.expired()
-        return task.result()
+        if task.done():
+            return task.result()
+        raise lost.result() if lost.done() else passage.expired()
+
+    def lose(self, model: str | None, why: str) -> None:
+        """Forget the streams of a model, or of all, whose process is gone; requests of theirs are answered at once.
+
+        Triton answers them one after the other, each after a second in which it hopes for the process.
+        """
+        self.streams.lose(model, why)
+        self.models.forget()
+        for each in list(self._inside):
+            if each.stream is not None and model in (None, each.facts.name) and each.on_lost is not None:
+                each.on_lost(self.streams.lost(each.stream.client_id, each.facts.name))
 
     async def close(self) -> None:
         """Give up what Triton has not answered."""
@@ -216,6 +232,7 @@ class Gate:
         if passage.over:
             return
         passage.over = True
+        self._inside.discard(passage)
         if passage.stream is not None:
             self.streams.done(passage.stream, passage.inference, failed=failed)
         if not failed:

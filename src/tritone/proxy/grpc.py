@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -257,13 +258,14 @@ class GrpcSide(grpc.GenericRpcHandler):
             try:
                 return await gate.carry(passage, self._ask(passage))
             except grpc.aio.AioRpcError as error:
-                raise _UpstreamError(error, gate.options, passage) from error
+                refusal = await gate.models.unready(inference.model, error.details() or "")
+                raise refusal or _UpstreamError(error, gate.options, passage) from error
 
     async def _ask(self, passage: Passage) -> bytes:
         return await self._upstream.call("ModelInfer", passage.encoded(), timeout_s=None)
 
     async def _other(self, name: str, metadata: Metadata, message: bytes) -> bytes:
-        gate = self._gate
+        gate, model = self._gate, ""
         if name == "ServerLive":
             return _bytes(pb.ServerLiveResponse(live=True))
         if name in ("ServerReady", HEALTH_CHECK):
@@ -275,6 +277,7 @@ class GrpcSide(grpc.GenericRpcHandler):
             asked = understood(OF_MODELS[name], message)
             if asked.name or name != "ModelStatistics":  # which are of all models then
                 check_name(asked.name, asked.version)
+                model = asked.name
             if name == "ModelReady" and gate.why_not_ready is not None:
                 return _bytes(pb.ModelReadyResponse(ready=False))
         elif name in LOCKED_CALLS:
@@ -285,7 +288,13 @@ class GrpcSide(grpc.GenericRpcHandler):
             raise RefusedError(NOT_PASSED, f"{name[:200]!r} is not served here")
         limit = gate.options.limits.request_s
         message = _bytes(understood(getattr(pb, f"{name}Request"), message))
-        return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
+        try:
+            return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
+        except grpc.aio.AioRpcError:
+            if not model:
+                raise
+            await gate.models.fresh(model)  # says whether it is not ready, which Triton does not
+            return await self._upstream.call(name, message, timeout_s=limit)
 
     async def _stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         gate, peer = self._gate, peer_of(context)
@@ -465,19 +474,26 @@ class _Relay:
                 self._gate.leave(done, failed=False)
         else:
             self._waiting.append(passage)
+            passage.on_lost = partial(self._refuse, passage)
             if "timeout" in inference.parameters:
-                asyncio.get_running_loop().call_later(passage.remaining_s(), self._expire, passage)
+                asyncio.get_running_loop().call_later(
+                    passage.remaining_s(), lambda: self._refuse(passage, passage.expired())
+                )
         await self._up(self._call.write(passage.encoded()))
 
     async def _answer(self, response: bytes) -> None:
         failed = response.startswith(ERROR_MESSAGE)
-        passage = self._waiting.popleft() if self._waiting else None
+        passage = self._waiting[0] if self._waiting else None
         assert not isinstance(passage, bytes)
         if failed:
             error = pb.ModelStreamInferResponse.FromString(response)
             text = outward(error.error_message)
-            error.error_message = text if passage is None else passage.in_client_terms(text)
+            if (asked := passage or self._generating) is not None:
+                text = asked.in_client_terms(str(await self._gate.models.unready(asked.facts.name, text) or text))
+            error.error_message = text
             response = _bytes(error)
+        if passage is not None:  # still the first: what is refused meanwhile waits behind it
+            self._waiting.popleft()
         if passage is None or not passage.over:
             self._gate.outcomes["grpc", "cancelled" if self._gone else "failed" if failed else "ok"] += 1
             if passage is not None:
@@ -488,10 +504,11 @@ class _Relay:
             assert isinstance(refused, bytes)
             await self._write(refused)
 
-    def _expire(self, passage: Passage) -> None:
+    def _refuse(self, passage: Passage, refusal: RefusedError) -> None:
+        """Answer a request in Triton's place, which answers it later or not at all."""
         if not passage.over:
             self._gate.leave(passage, failed=True)
-            response = _stream_error(str(passage.expired()), passage.inference.id)
+            response = _stream_error(str(refusal), passage.inference.id)
             task = asyncio.get_running_loop().create_task(self._write(response))
             self._late.add(task)
             task.add_done_callback(self._late.discard)

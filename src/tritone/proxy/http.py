@@ -6,16 +6,22 @@ request  ->  route  ->  (inference: gate)  ->  Triton  ->  response
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from base64 import b64decode
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2 as pb
 
 from tritone.errors import hinted_s
 from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
-from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, RefusedError, retry_hints
+from tritone.net.refusal import AGAIN_S, BAD_REQUEST, DOWN, NOT_PASSED, UNREADY, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.generation import Events, generation
+from tritone.proxy.grpc import GrpcUpstream
 from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
 from tritone.proxy.request import Answerable, Request, error_response, serve
@@ -32,6 +38,8 @@ MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]*))?"
 INFER = re.compile(MODEL + "/infer")
 GENERATE = re.compile(MODEL + "/generate_stream")
 OPEN = re.compile(rf"/v2/?|/v2/models/stats|{MODEL}(?:/ready|/config|/stats)?")
+LOAD = re.compile(r"/v2/repository/models/(?P<model>[^/]+)/load")
+LOAD_ERRORS = {grpc.StatusCode.INTERNAL: 500, grpc.StatusCode.NOT_FOUND: 404, grpc.StatusCode.UNAVAILABLE: 503}
 # What changes the server or shows its inside.
 LOCKED = {
     "shared-memory": re.compile(
@@ -46,9 +54,9 @@ LOCKED = {
 class HttpSide:
     """A server for HTTP clients, in a running event loop."""
 
-    def __init__(self, gate: Gate, upstream: HttpUpstream, grpc_is_ready: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, gate: Gate, upstream: HttpUpstream, grpc_upstream: GrpcUpstream) -> None:
         self._gate = gate
-        self._grpc_is_ready = grpc_is_ready
+        self._grpc = grpc_upstream
         self._upstream = upstream
         self._server = HttpServer(self._app, idle_s=gate.options.limits.idle_s, connections=gate.connections)
 
@@ -77,6 +85,7 @@ class HttpSide:
         if method == "POST" and (found := GENERATE.fullmatch(path)):
             return await self._generate(request, found["model"], found["version"] or "")
         headers: dict[str, str] = {}
+        model = ""
         locked = next((api for api, paths in LOCKED.items() if paths.fullmatch(path)), None)
         if locked and method in ("GET", "POST"):
             name = self._gate.options.key_header
@@ -87,14 +96,39 @@ class HttpSide:
         elif not (OPEN.fullmatch(path) and method == "GET"):
             raise RefusedError(NOT_PASSED, f"{method[:20]} {path[:200]!r} is not served here")
         elif (found := re.match(MODEL, path)) and path != "/v2/models/stats":
-            check_name(found["model"], found["version"] or "")
+            model = found["model"]
+            check_name(model, found["version"] or "")
             if path.endswith("/ready") and self._gate.why_not_ready is not None:
                 raise RefusedError(DOWN, f"not ready: {self._gate.why_not_ready}", self._gate.options.drain_hint_s)
         async with self._body(request) as body:
+            fields = read_json(body, self._gate.options.limits) if body else {}
+            if method == "POST" and (load := LOAD.fullmatch(path)):
+                return await self._load(load["model"], fields)
             if body:
-                body = write_json(read_json(body, self._gate.options.limits))
+                body = write_json(fields)
                 headers["Content-Type"] = "application/json"
-            return _passed(await self._upstream.request(method, path, headers, body))
+            answer = await self._upstream.request(method, path, headers, body)
+            if model and answer.status >= 400:
+                await self._gate.models.fresh(model)  # says whether it is not ready, which Triton does not
+                answer = await self._upstream.request(method, path, headers, body)
+            return _passed(answer)
+
+    async def _load(self, model: str, fields: Any) -> Response:
+        """Have a model loaded by gRPC: by HTTP, Triton 2.51 does it in a thread that has connections of others."""
+        try:
+            request = pb.RepositoryModelLoadRequest(model_name=model)
+            for name, value in fields.get("parameters", {}).items():
+                if name.startswith("file:"):
+                    request.parameters[name].bytes_param = b64decode(value, validate=True)
+                else:
+                    request.parameters[name].string_param = value
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RefusedError(BAD_REQUEST, f"parameters are texts by names, files in base64: {error}") from error
+        try:
+            await self._grpc.call("RepositoryModelLoad", request.SerializeToString(), timeout_s=None, with_key=True)
+        except grpc.aio.AioRpcError as error:
+            return error_response(LOAD_ERRORS.get(error.code(), 400), outward(error.details() or ""), {})
+        return Response()
 
     async def ready(self) -> Response:
         """The answer about readiness; raises `RefusedError` while the server starts, ends or does not answer."""
@@ -103,7 +137,9 @@ class HttpSide:
         try:
             asked = self._upstream.request("GET", "/v2/health/ready", {})
             answer = await asyncio.wait_for(asked, READY_TIMEOUT_S)
-            if answer.status == 200 and not await self._grpc_is_ready():
+            if answer.status != 200:
+                raise RefusedError(UNREADY, "not ready: a model is being loaded, or did not load", AGAIN_S)
+            if not await self._grpc.is_ready():
                 raise RefusedError(DOWN, "not ready: gRPC does not get through", self._gate.options.retry_after_s)
             return _passed(answer)
         except TimeoutError as error:
@@ -128,7 +164,7 @@ class HttpSide:
             )
             asking = self._ask(request, passage, body, header_length)
             answer = await gate.carry(passage, asking, lambda answer: answer.status == 200)
-        return _passed(answer, passage)
+        return await self._answered(answer, passage)
 
     async def _generate(self, request: Request, model: str, version: str) -> Answerable:
         gate = self._gate
@@ -154,7 +190,13 @@ class HttpSide:
         if first:
             return Events(first, parts, asking)
         answer = await carried
-        return _passed(replace(answer, body=answer.body.removeprefix(b"data:")), passage)
+        return await self._answered(replace(answer, body=answer.body.removeprefix(b"data:")), passage)
+
+    async def _answered(self, answer: Answer, passage: Passage) -> Response:
+        refusal = await self._gate.models.unready(passage.facts.name, answer.error) if answer.status >= 400 else None
+        if refusal is not None:
+            raise refusal
+        return _passed(answer, passage)
 
     async def _ask(self, request: Request, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference

@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tritone.net.refusal import UNKNOWN, RefusedError
+from tritone.net.refusal import AGAIN_S, UNKNOWN, UNREADY, RefusedError
+from tritone.net.unready import LOST, NOT_READY
 from tritone.proxy.checks import ModelFacts, outward
 from tritone.proxy.upstream import HttpUpstream
 
@@ -29,8 +30,25 @@ class Models:
         """Read everything again."""
         self._kept.clear()
 
+    async def fresh(self, model: str) -> ModelFacts:
+        """The facts as they are now; raises as `facts`."""
+        self._kept.pop(model, None)
+        return await self.facts(model)
+
+    async def unready(self, model: str, message: str) -> RefusedError | None:
+        """What a client gets for Triton's error about a model that cannot answer now; None of all other errors."""
+        if LOST.search(message):
+            return _later(model, "it lost its process, and is loaded again")
+        if NOT_READY.search(message):
+            try:
+                await self.fresh(model)
+            except RefusedError as refusal:
+                return refusal
+            return _later(model, "it was loaded just now")
+        return None
+
     async def facts(self, model: str) -> ModelFacts:
-        """Raises `RefusedError` if Triton does not know the model, or does not answer."""
+        """Raises `RefusedError` if Triton does not know the model, or has it not ready, or does not answer."""
         kept = self._kept.get(model)
         if kept is None or time.monotonic() - kept[0] > KEPT_S or (kept[1].done() and kept[1].exception() is not None):
             if len(self._kept) >= MAX_KEPT:
@@ -45,9 +63,21 @@ class Models:
 
     async def _read(self, model: str) -> ModelFacts:
         answer = await self._upstream.request("GET", f"/v2/models/{model}/config", self._headers)
-        if answer.status != 200:
-            raise RefusedError(UNKNOWN, outward(answer.error or f"model '{model}' is not known"))
-        return facts_of(model, json.loads(answer.body))
+        if answer.status == 200:
+            return facts_of(model, json.loads(answer.body))
+        message = answer.error or f"model '{model}' is not known"
+        if NOT_READY.search(message) and await self._exists(model):
+            raise _later(model, "it is being loaded, or was unloaded")
+        raise RefusedError(UNKNOWN, outward(message))
+
+    async def _exists(self, model: str) -> bool:
+        """Whether a repository has the model; Triton remembers those that were removed."""
+        answer = await self._upstream.request("POST", "/v2/repository/index", self._headers)
+        return answer.status != 200 or any(each["name"] == model for each in json.loads(answer.body))
+
+
+def _later(model: str, why: str) -> RefusedError:
+    return RefusedError(UNREADY, f"model '{model}' is not ready: {why}. Try again in {AGAIN_S:g} s.", AGAIN_S)
 
 
 def facts_of(name: str, config: Mapping[str, Any]) -> ModelFacts:

@@ -141,11 +141,7 @@ class Streams:
             self._open[found.key] = found
         elif found is None:
             if time.monotonic() - self._lost_at < LOSS_REPORTED_S:
-                raise RefusedError(
-                    DOWN,
-                    f"stream {inference.stream} on '{inference.model}' was lost: {self._lost_why}. Start it again.",
-                    self._retry_after_s,
-                )
+                raise self.lost(inference.stream, inference.model)
             raise RefusedError(
                 ELSEWHERE if owner.route else BAD_REQUEST,
                 f"stream {inference.stream} on '{inference.model}' is not open: its first request must have "
@@ -191,6 +187,11 @@ class Streams:
             if model in (None, each.model):
                 self._forget(each)
         self._lost_at, self._lost_why = time.monotonic(), why
+
+    def lost(self, stream: StreamId, model: str) -> RefusedError:
+        """What the client of a lost stream gets."""
+        message = f"stream {stream} on '{model}' was lost: {self._lost_why}. Start it again."
+        return RefusedError(DOWN, message, self._retry_after_s)
 
     def _forget(self, stream: Stream) -> bool:
         if self._open.get(stream.key) is stream:

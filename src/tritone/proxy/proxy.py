@@ -102,8 +102,7 @@ class Proxy:
         """Forget the open streams of a model, or of all: its process has ended. Their clients get `reason`."""
 
         async def lose() -> None:
-            self._gate.streams.lose(model, reason)
-            self._gate.models.forget()
+            self._gate.lose(model, reason)
 
         self._run(lose)
 
@@ -168,7 +167,7 @@ class _Parts:
             ports.append(options.metrics_port)
         connections = Connections(options.limits, tuple(ports), only_ipv4=options.host == "0.0.0.0")
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
-        self._http = HttpSide(self.gate, self._upstream_http, self._upstream_grpc.is_ready)
+        self._http = HttpSide(self.gate, self._upstream_http, self._upstream_grpc)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
         self._certificates = Certificates(options.tls) if options.tls is not None else None

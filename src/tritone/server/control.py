@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tritone.errors import ServerSetupError, ServerUnreachableError
-from tritone.keys import HTTP_HEADER
+from tritone.keys import GRPC_HEADER, HTTP_HEADER
 from tritone.net.fetch import fetch
 from tritone.server.options import ServerOptions
 
@@ -61,7 +61,23 @@ class Control:
         Raises:
             ServerSetupError: it does not load; says why.
         """
-        self._change(model, "load", {}, timeout_s)
+        if not self._options.has_grpc:
+            self._change(model, "load", {}, timeout_s)
+            return
+        # By HTTP, Triton 2.51 loads in a thread that has connections of others, and they wait until it is done.
+        import grpc  # takes a moment, and most servers never load a model again
+        from tritonclient.grpc import service_pb2 as pb
+        from tritonclient.grpc import service_pb2_grpc
+
+        request, key = pb.RepositoryModelLoadRequest(model_name=model), ((GRPC_HEADER, self._options.key),)
+        with grpc.insecure_channel(self._options.address("grpc"), [("grpc.enable_http_proxy", 0)]) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            try:
+                stub.RepositoryModelLoad(request, timeout=timeout_s, metadata=key)
+            except grpc.RpcError as error:
+                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    raise ServerUnreachableError(f"tritonserver does not answer ({error.details()})") from error
+                raise ServerSetupError(f"model '{model}' cannot be loaded: {error.details()[:2000]}") from error
 
     def refuse_readiness(self) -> None:
         """Make the server say from now on that it is not ready, without a change to its models."""

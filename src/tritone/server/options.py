@@ -82,6 +82,11 @@ class ServerOptions:
         return not any(argument.startswith("--model-control-mode") for argument in self.extra)
 
     @property
+    def has_grpc(self) -> bool:
+        """Whether gRPC is there without TLS, as far as arguments of the caller's own say."""
+        return not any(argument.startswith(("--allow-grpc", "--grpc-use-ssl")) for argument in self.extra)
+
+    @property
     def reach(self) -> str:
         """The address under which this machine itself reaches the server."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)

@@ -9,7 +9,6 @@ These addresses are for the page alone and change with it; programs use the othe
 """
 
 import hashlib
-import json
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
@@ -165,7 +164,7 @@ async def _written(gateway: "Gateway", request: Request) -> Response:
     if name not in CAPTIONS:
         raise GatewayRefusal(404, f"captions are {' or '.join(CAPTIONS)}, not {name[:80]!r}")
     try:
-        transcript = Transcript.from_dict(json.loads(await request.body()))
+        transcript = Transcript.from_dict(read_json(await request.body(), "the body"))
         return PlainTextResponse(write(name, transcript))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"the body is no transcript as this gateway writes them ({error!r:.200})") from error

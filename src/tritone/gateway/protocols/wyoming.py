@@ -83,7 +83,7 @@ async def read_event(reader: asyncio.StreamReader, max_payload: int) -> Event | 
 
 def _size(found: Mapping[str, Any], name: str, most: int) -> int:
     size = found.get(name) or 0
-    if not isinstance(size, int) or not 0 <= size <= most:
+    if type(size) is not int or not 0 <= size <= most:
         raise InputError(f"{name} must be a whole number up to {most:,}, got {str(size)[:80]}")
     return size
 
@@ -214,7 +214,7 @@ class _Client:
     def _begin(self, event: Event) -> None:
         """Take the format of the audio that comes."""
         rate, width, channels = (event.data.get(name) for name in ("rate", "width", "channels"))
-        if width != WIDTH or not isinstance(rate, int) or not isinstance(channels, int):
+        if width != WIDTH or type(rate) is not int or type(channels) is not int:
             raise InputError(
                 f"audio must have a rate, channels and a width of {WIDTH} bytes, got {str(event.data)[:120]}"
             )
@@ -227,9 +227,11 @@ class _Client:
         """What the client asks of the model that it names, or of the gateway's own."""
         name = self._asked.get("name") or ""
         language = self._asked.get("language") or ""
-        terms = [*(self._asked.get("transcript_names") or ()), *(self._asked.get("transcript_terms") or ())]
-        if not all(isinstance(each, str) for each in (name, language, *terms)):
-            raise InputError("name, language and the terms of `transcribe` must be texts")
+        lists = [self._asked.get(each) or [] for each in ("transcript_names", "transcript_terms")]
+        terms = [term for each in lists if isinstance(each, list) for term in each]
+        texts = (name, language, *terms)
+        if not all(isinstance(each, list) for each in lists) or not all(isinstance(each, str) for each in texts):
+            raise InputError("name and language of `transcribe` must be texts, names and terms lists of texts")
         try:
             info = await self._gateway.speech.live_model(name)
         except GatewayRefusal:

@@ -28,12 +28,18 @@ MAX_SUPPRESSED = 1000
 MAX_CODE = 8  # characters of a language's code
 MAX_LANGUAGES = 200
 ENGLISH = "en"
+LEAST_TEMPERATURE = 1e-6
 FALLBACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def _read_temperatures(value: Any) -> tuple[float, ...]:
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     return tuple(read_number(part) for part in parts)
+
+
+def _divisible(temperature: float) -> float:
+    """0 for what is nearly so: logits divided by it would be infinite, and the device counts in millionths."""
+    return 0.0 if temperature < LEAST_TEMPERATURE else temperature
 
 
 def _read_limit(value: Any) -> float | None:
@@ -206,6 +212,7 @@ class DecodingOptions:
                 f"temperature must be 1 to {MAX_TEMPERATURES} numbers from 0 to {MAX_TEMPERATURE:g}, got "
                 f"{', '.join(f'{each:g}' for each in self.temperature) or 'none'}"
             )
+        object.__setattr__(self, "temperature", tuple(map(_divisible, self.temperature)))
         for name in ("compression_ratio_threshold", "log_prob_threshold", "no_speech_threshold"):
             if (value := getattr(self, name)) is not None and not math.isfinite(value):
                 raise InputError(f"{name} must be a finite number or none, got {value}")

@@ -73,8 +73,8 @@ class Thresholds:
         for name, value in given.items():
             most = MAX_TIMEOUT_MS if name == "eot_timeout_ms" else 1
             try:
-                number = float(value)
-            except (TypeError, ValueError):
+                number = -1.0 if isinstance(value, bool) else float(value)
+            except (TypeError, ValueError, OverflowError):
                 number = -1.0
             if not 0 <= number <= most:
                 raise InputError(f"{name} must be a number from 0 to {most}, got {str(value)[:80]!r}")

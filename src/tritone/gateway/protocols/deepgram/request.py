@@ -7,6 +7,7 @@ docs/applications/gateway-deepgram.md has the decision about each.
 Source: the parameters and types of deepgram-sdk 7.17.0.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,9 +187,12 @@ def _favoured(given: Mapping[str, list[str]]) -> Mapping[str, float]:
     for each in given.get("keywords", ()):
         word, colon, weight = each.rpartition(":")
         try:
-            found[word if colon else each] = KEYWORD_WEIGHT * float(weight) if colon else KEYWORD_WEIGHT
-        except ValueError as error:
-            raise InputError(f"keywords: {each[:80]!r} should be a word, or a word, a colon and a number") from error
+            number = float(weight) if colon else 1.0
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(KEYWORD_WEIGHT * number):
+            raise InputError(f"keywords: {each[:80]!r} should be a word, or a word, a colon and a number")
+        found[word if colon else each] = KEYWORD_WEIGHT * number
     if len(found) > MAX_KEYWORDS:
         raise InputError(f"keyterm and keywords have {len(found)} words together, {MAX_KEYWORDS} is the most")
     return found

@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
         for each in await _models(gateway):
             if each["id"] == name:
                 return JSONResponse(each)
+        with suppress(GatewayRefusal):
+            await gateway.speech.model(name, "offline")  # one that is only not ready now is another error
         raise GatewayRefusal(404, f"there is no model {name[:80]!r}; GET /v1/models lists them", code="model_not_found")
 
     async def transcriptions(request: Request, caller: Caller) -> Response:

@@ -62,9 +62,7 @@ class Calls:
             except Exception as error:
                 answer = answer_to(error)
                 visit.status = answer.status
-                again = answer.retry_after_s
-                own = (REQUEST_ID, visit.id)
-                hints = (own,) if again is None else (own, ("retry-after-ms", str(max(1, round(1000 * again)))))
+                hints = ((REQUEST_ID, visit.id), *answer.headers.items())
                 await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
             finally:
                 VISIT.reset(token)

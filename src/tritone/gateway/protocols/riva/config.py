@@ -3,6 +3,7 @@
 asked(config, streams=True)  ->  Asked(ask=Ask(search={"hotwords": {"anna": 8}}, ...), ...)
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -142,6 +143,8 @@ def _search(config: Any, custom: dict[str, str]) -> dict[str, Any]:
 def _hotwords(config: Any) -> dict[str, float]:
     hotwords: dict[str, float] = {}
     for context in config.speech_contexts:
+        if context.phrases and not math.isfinite(context.boost):
+            raise InputError(f"the boost of phrase {context.phrases[0][:80]!r} is {context.boost}; send one such as 5")
         if context.phrases and not context.boost:
             raise InputError(
                 f"the boost of phrase {context.phrases[0][:80]!r} is 0, which changes nothing; send one such as 5"
@@ -224,9 +227,12 @@ def _seconds(endpointing: Any, field: str) -> float:
 def _number(custom: dict[str, str], key: str) -> float:
     text = custom.pop(key)
     try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"{key} must be a number, got {text[:80]!r}") from error
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{key} must be a number, got {text[:80]!r}")
+    return number
 
 
 def _switch(custom: dict[str, str], key: str, usual: bool) -> bool:

@@ -207,7 +207,7 @@ def config_of(session: Mapping[str, Any], audio: bytes) -> Any:
         InputError: a setting cannot be used.
     """
     form, params, rules = session["input_audio_format"], session["input_audio_params"], session["recognition_config"]
-    if form not in FORMATS:
+    if not isinstance(form, str) or form not in FORMATS:
         raise InputError(f"session.input_audio_format must be one of {', '.join(FORMATS)}, got {str(form)[:80]!r}")
     headed = audio[:4] in MAGIC
     asked = session["input_audio_transcription"]
