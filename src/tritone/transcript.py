@@ -4,10 +4,12 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from typing import Self
@@ -19,12 +21,15 @@ _ideograph = re.compile(IDEOGRAPH)
 
 @dataclass(frozen=True)
 class Span:
-    """A token or a word: its text, start and end in seconds, confidence 0..1, and the speaker, "" where unknown."""
+    """A token or a word: its text, start and end in seconds, confidence, and the speaker, "" where unknown.
+
+    `confidence`: 0..1, None where the model has none.
+    """
 
     text: str
     start_s: float
     end_s: float
-    confidence: float
+    confidence: float | None
     speaker: str = ""
 
 
@@ -36,7 +41,7 @@ class Alternative:
     score: float
     tokens: tuple[Span, ...] = ()
     words: tuple[Span, ...] = ()
-    confidence: float = 1.0
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,15 @@ class Segment:
     `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
     speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
     `temperature`: at which it was written. `tokens`: ids, with those of its start and end where the model wrote any.
-    `speaker`: who spoke, `language`: the code of its language; "" where unknown.
+    `speaker`: who spoke, `language`: the code of its language; "" where unknown. A probability is None where the model
+    has none.
     """
 
     text: str
     start_s: float
     end_s: float
-    avg_log_prob: float = 0.0
-    no_speech_prob: float = 0.0
+    avg_log_prob: float | None = None
+    no_speech_prob: float | None = None
     compression_ratio: float = 0.0
     temperature: float = 0.0
     tokens: tuple[int, ...] = ()
@@ -65,7 +71,8 @@ class Segment:
 class Transcript:
     """What was said.
 
-    `is_final` is False for a partial result of a stream; `confidence` is the mean over words, 1.0 if there are none.
+    `is_final` is False for a partial result of a stream; `confidence` is the mean over words, or what a model has for
+    the text; None where there is neither.
     `alternatives`: the n best readings, the first being this one, where more than one was asked for.
 
     A stream with endpoints is a row of segments. The transcript is of the one under way, `segment` is its number from
@@ -82,7 +89,7 @@ class Transcript:
     # Factories, since what a class has itself would be found before `__getattr__` is asked.
     tokens: tuple[Span, ...] = field(default_factory=tuple)
     words: tuple[Span, ...] = field(default_factory=tuple)
-    confidence: float = field(default_factory=lambda: 1.0)
+    confidence: float | None = field(default_factory=lambda: None)
     audio_s: float = 0.0
     is_final: bool = True
     alternatives: tuple[Alternative, ...] = field(default_factory=tuple)
@@ -130,11 +137,11 @@ class Transcript:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form, times rounded to the millisecond. `history` is left out: the whole text tells it."""
-        result = {
+        result: dict[str, Any] = {
             "text": self.text,
             "tokens": _spans_out(self.tokens),
             "words": _spans_out(self.words),
-            "confidence": round(self.confidence, 4),
+            "confidence": rounded(self.confidence),
             "audio_s": round(self.audio_s, 3),
             "is_final": self.is_final,
             "segment": self.segment,
@@ -146,7 +153,7 @@ class Transcript:
                     "score": round(each.score, 4),
                     "tokens": _spans_out(each.tokens),
                     "words": _spans_out(each.words),
-                    "confidence": round(each.confidence, 4),
+                    "confidence": rounded(each.confidence),
                 }
                 for each in self.alternatives
             ]
@@ -164,8 +171,8 @@ class Transcript:
                     "text": each.text,
                     "start_s": round(each.start_s, 3),
                     "end_s": round(each.end_s, 3),
-                    "avg_log_prob": round(each.avg_log_prob, 4),
-                    "no_speech_prob": round(each.no_speech_prob, 4),
+                    "avg_log_prob": rounded(each.avg_log_prob),
+                    "no_speech_prob": rounded(each.no_speech_prob),
                     "compression_ratio": round(each.compression_ratio, 4),
                     "temperature": round(each.temperature, 4),
                     "tokens": list(each.tokens),
@@ -197,7 +204,7 @@ class Transcript:
                     score=each["score"],
                     tokens=_spans_in(each, "tokens"),
                     words=_spans_in(each, "words"),
-                    confidence=each.get("confidence", 1.0),
+                    confidence=each.get("confidence"),
                 )
                 for each in fields.get("alternatives", ())
             ),
@@ -216,6 +223,7 @@ class Transcript:
 
 
 DEFERRED = ("tokens", "words", "confidence", "alternatives")
+Timed = TypeVar("Timed", Span, Segment)
 
 
 def joined(before: str, after: str) -> str:
@@ -229,19 +237,64 @@ def continued(before: Transcript, after: Transcript) -> Transcript:
     """Two transcripts of one stream, one after the other, as one without other readings; the rest is the second's."""
     if not before.text:
         return after
-    text, counts = joined(before.text, after.text), (len(before.words), len(after.words))
-    sure = before.confidence * counts[0] + after.confidence * counts[1]
+    text, words = joined(before.text, after.text), before.words + after.words
     return replace(
         after,
         text=text,
         tokens=before.tokens + after.tokens,
-        words=before.words + after.words,
+        words=words,
         segments=before.segments + after.segments,
-        confidence=sure / sum(counts) if sum(counts) else after.confidence,
+        confidence=mean_confidence(words) if words else after.confidence,
         alternatives=(),
         language=after.language or before.language,
         settled=None if after.settled is None else len(text) - len(after.text) + after.settled,
     )
+
+
+def rounded(value: float | None, digits: int = 4) -> float | None:
+    """A confidence or a log-probability as it is written."""
+    return None if value is None else round(value, digits)
+
+
+def mean_confidence(words: Sequence[Span]) -> float | None:
+    """The mean of the confidences of words; None if there are no words, or one has none."""
+    known = [each.confidence for each in words if each.confidence is not None]
+    return sum(known) / len(known) if known and len(known) == len(words) else None
+
+
+def within(spans: tuple[Timed, ...], end_s: float) -> tuple[Timed, ...]:
+    """The same spans; times after `end_s`, where the audio ends, are there."""
+    if all(span.end_s <= end_s for span in spans):
+        return spans
+    return tuple(
+        span if span.end_s <= end_s else replace(span, start_s=min(span.start_s, end_s), end_s=min(span.end_s, end_s))
+        for span in spans
+    )
+
+
+def at_words(segments: tuple[Segment, ...], words: Sequence[Span]) -> tuple[Segment, ...]:
+    """The same segments, each from the start of its first word to the end of its last.
+
+    A word is of the segment that its first letter is in. What has no word of its own, such as a mark, is in the word
+    before it. Without words, or where the letters are others, segments stay as they are.
+    """
+    ends = [*accumulate(_num_letters(each.text) for each in segments)]
+    starts = [*accumulate((_num_letters(each.text) for each in words), initial=0)]
+    if not segments or ends[-1] != starts.pop():
+        return segments
+    own: list[list[Span]] = [[] for _ in segments]
+    for word, start in zip(words, starts, strict=True):
+        own[min(bisect_right(ends, start), len(own) - 1)].append(word)
+    for place in range(1, len(own)):
+        own[place] = own[place] or own[place - 1][-1:]
+    return tuple(
+        replace(each, start_s=said[0].start_s, end_s=max(word.end_s for word in said)) if said else each
+        for each, said in zip(segments, own, strict=True)
+    )
+
+
+def _num_letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
 
 
 def main_language(segments: Iterable[Segment]) -> str:
@@ -291,7 +344,7 @@ def _spans_out(spans: tuple[Span, ...]) -> list[dict[str, Any]]:
             "text": span.text,
             "start_s": round(span.start_s, 3),
             "end_s": round(span.end_s, 3),
-            "confidence": round(span.confidence, 4),
+            "confidence": rounded(span.confidence),
             **_speaker_out(span),
         }
         for span in spans

@@ -1,4 +1,4 @@
-"""Captions of a Whisper model end where its words do, in process, whatever the option says of times of words."""
+"""Words of a Whisper model are measured for captions and whoever asks for words, in process and by the gateway."""
 
 import json
 import re
@@ -14,6 +14,7 @@ import tritone
 from families.whisper_models import random_model, speech, write_ctranslate2
 from tritone.cli.main import app
 from tritone.families.whisper.export import export_whisper
+from tritone.gateway.ask import search_of
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 
@@ -54,13 +55,56 @@ def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, form
     assert starts <= {round(1000 * each.start_s) for each in words}, "a cue begins where a word does"
 
 
-@pytest.mark.parametrize(("format", "asked"), [("srt", "auto"), ("vtt", "auto"), ("json", None)])
-def test_the_gateway_asks_for_times_of_words_where_captions_are_asked_for(format: str, asked: str | None) -> None:
+@pytest.mark.parametrize(
+    ("format", "asked"), [("srt", "auto"), ("vtt", "auto"), ("diarized_json", True), ("json", False)]
+)
+def test_the_gateway_asks_for_times_of_words_where_they_are_needed(format: str, asked: str | bool) -> None:
     from tritone.client.models import ModelInfo
 
     info = ModelInfo(name="w", kind="offline", sample_rate=16000, has_prompt=True, has_word_times=True)
     found = TranscriptionRequest.read([("response_format", format)]).ask(info)
-    assert found.search.get("word_times") == asked
+    assert search_of(found, info) == {"word_times": asked}
+
+
+@pytest.mark.parametrize("asked", ["--timestamps", "--word-times", "--timestamps --json", "--word-times --json"])
+def test_whoever_asks_the_command_for_times_gets_those_of_words(bundle: Path, asked: str) -> None:
+    recording = bundle.parent / "a.wav"
+    given = ["transcribe", "--model", str(bundle), str(recording), *DECODING, *asked.split()]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    model = tritone.load(
+        bundle,
+        threads=1,
+        language="de",
+        temperature=[0],
+        no_speech_threshold=None,
+        previous_text=False,
+        word_times=True,
+    )
+    words = model.transcribe(recording).get().words
+    if "--json" in asked:
+        found = [(each["text"], each["start_s"], each["end_s"]) for each in json.loads(done.stdout)["words"]]
+        assert found == [(each.text, round(each.start_s, 3), round(each.end_s, 3)) for each in words]
+    else:
+        lines = [line for line in done.stdout.splitlines() if re.match(r" +\d+\.\d\d +\d+\.\d\d  ", line)]
+        assert lines == [f"{each.start_s:9.2f} {each.end_s:8.2f}  {each.text}" for each in words]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_segments_end_with_the_recording_and_at_words_where_these_have_times(bundle: Path, timed: bool) -> None:
+    recording = bundle.parent / "a.wav"
+    model = tritone.load(
+        bundle, threads=1, language="de", temperature=[0], no_speech_threshold=None, previous_text=False
+    )
+    found = model.transcribe(recording, options={"word_times": timed}).get()
+    assert found.segments
+    assert max(each.end_s for each in (*found.segments, *found.words)) <= found.audio_s == pytest.approx(2.7)
+    if timed:
+        starts, ends = {each.start_s for each in found.words}, {each.end_s for each in found.words}
+        assert {each.start_s for each in found.segments} <= starts
+        assert {each.end_s for each in found.segments} <= ends
+    else:
+        assert found.words == ()
 
 
 def test_a_served_model_has_the_same_options(bundle: Path, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Words and segments get the speakers of turns."""
 
+import pytest
+
 from tritone.diarization.words import with_speakers
+from tritone.errors import InputError
 from tritone.formats.rttm import Turn
 from tritone.transcript import Segment, Span, Transcript
 
@@ -21,6 +24,12 @@ def test_a_word_has_the_speaker_who_talks_longest_in_it() -> None:
 
 def test_a_word_between_turns_is_of_the_nearest_one_up_to_a_second_away() -> None:
     assert labels((4.2, 4.4), (7.5, 7.9), (0.2, 0.4), (5.5, 6.0), (9.9, 10.5)) == ["ben", "anna", "anna", "", "anna"]
+
+
+def test_text_without_words_cannot_have_speakers() -> None:
+    with pytest.raises(InputError, match="no times of words"):
+        with_speakers(Transcript("one two", segments=(Segment("one two", 3.1, 4.0),)), TURNS)
+    assert with_speakers(Transcript(""), TURNS) == Transcript("")
 
 
 def test_segments_and_ended_parts_are_labelled_and_all_else_stays() -> None:

@@ -131,9 +131,9 @@ def test_segments_of_a_stream_are_phrases_of_their_own() -> None:
 
 
 def test_ctm_has_a_line_for_each_word() -> None:
-    document = transcript(Span("five", 0.5, 0.75, 0.93751), Span("5 p.m.", 1.0, 2.0, 1.0))
+    document = transcript(Span("five", 0.5, 0.75, 0.93751), Span("5 p.m.", 1.0, 2.0, None))
     assert write("ctm", document, recording="rec") == (
-        "rec 1 0.500 0.250 five 0.9375\nrec 1 1.000 0.200 5 1.0000\nrec 1 1.200 0.800 p.m. 1.0000\n"
+        "rec 1 0.500 0.250 five 0.9375\nrec 1 1.000 1.000 5\nrec 1 1.000 1.000 p.m.\n"
     )
     assert write("ctm", SILENCE, recording="rec") == ""
     with pytest.raises(InputError, match="'two words' cannot be written as CTM"):

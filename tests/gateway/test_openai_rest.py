@@ -18,6 +18,7 @@ from toy import CONFIDENCE, CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.client.models import ModelInfo
 from tritone.errors import ServerBusyError
 from tritone.gateway import GatewayOptions
+from tritone.gateway.ask import search_of
 from tritone.gateway.callers import new_key
 from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
@@ -358,8 +359,9 @@ def test_whisper_models_take_language_prompt_and_temperature() -> None:
     found = TranscriptionRequest.read(fields).ask(whisper, translate=True)
     assert found.search == {
         **{"language": "de", "prompt": "so, Anna", "temperature": 0.4},
-        **{"word_times": True, "task": "translate", "beam": "5"},
+        **{"task": "translate", "beam": "5"},
     }
+    assert search_of(found, whisper) == {**found.search, "word_times": True}
     assert TranscriptionRequest.read([("temperature", "0"), ("language", "")]).ask(whisper).search == {}
     both = [
         ("languages[]", "de"),

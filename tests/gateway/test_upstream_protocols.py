@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import riva.client
@@ -93,6 +94,58 @@ def test_deepgram(gateway: GatewayServer) -> None:
                 results.append(each)
         finals = [each.channel.alternatives[0].transcript for each in results if each.is_final]
         assert " ".join(filter(None, finals)) == TEXT
+
+
+def test_what_needs_words_is_refused_where_the_model_gives_none_and_nothing_is_made_up(gateway: GatewayServer) -> None:
+    """Its server gives neither times nor confidences."""
+    _, audio = wav(SAMPLES)
+    with httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}", timeout=TIMEOUT_S) as client:
+
+        def listen(query: str) -> Any:
+            return client.post(f"/v1/listen?model=m{query}", content=audio, headers={"content-type": "audio/wav"})
+
+        plain = listen("&smart_format=true").json()
+        (reading,) = plain["results"]["channels"][0]["alternatives"]
+        assert (reading["transcript"] != "", reading["confidence"], reading["words"]) == (True, None, [])
+        assert "paragraphs" not in reading
+        assert "times of words" in plain["metadata"]["warnings"][0]["message"]
+        for query in ("&utterances=true", "&paragraphs=true"):
+            refused = listen(query)
+            assert (refused.status_code, "times of words" in refused.json()["err_msg"]) == (400, True)
+        verbose = {"model": "m", "response_format": "verbose_json"}
+        refused = client.post(
+            "/v1/audio/transcriptions", data={**verbose, "timestamp_granularities[]": "word"}, files={"file": audio}
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "timestamp_granularities")
+        diarized = {"model": "m", "response_format": "diarized_json"}
+        refused = client.post("/v1/audio/transcriptions", data=diarized, files={"file": audio})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
+        (segment,) = client.post("/v1/audio/transcriptions", data=verbose, files={"file": audio}).json()["segments"]
+        assert (segment["start"], segment["end"]) == (0.0, pytest.approx(len(SAMPLES) / RATE, abs=0.001))
+        assert segment.keys().isdisjoint({"avg_logprob", "no_speech_prob"})
+    with opened(gateway, "/v1/stream") as websocket:
+        websocket.send('{"type": "start", "model": "m", "words": true}')
+        websocket.send(PCM)
+        websocket.send('{"type": "end"}')
+        messages, _ = heard(websocket)
+    finals = [each for each in messages if each["type"] == "final" and each["text"]]
+    assert [(each["confidence"], "words" in each) for each in finals] == [(None, False)] * len(finals)
+    assert finals
+    auth = riva.client.Auth(uri=f"127.0.0.1:{gateway.ports['riva']}")
+    try:
+        client_of_riva = riva.client.ASRService(auth)
+        config = riva.client.RecognitionConfig(
+            encoding=riva.client.AudioEncoding.LINEAR_PCM, sample_rate_hertz=RATE, language_code="en-US"
+        )
+        assert client_of_riva.offline_recognize(PCM, config).results[0].alternatives[0].confidence == 0.0  # none
+        config.enable_word_time_offsets = True
+        with pytest.raises(grpc.RpcError, match="times of words"):
+            client_of_riva.offline_recognize(PCM, config)
+        streaming = riva.client.StreamingRecognitionConfig(config=config)
+        with pytest.raises(grpc.RpcError, match="times of words"):
+            list(client_of_riva.streaming_response_generator([PCM], streaming))
+    finally:
+        auth.channel.close()
 
 
 def test_riva(gateway: GatewayServer) -> None:

@@ -108,7 +108,18 @@ def test_pieces_at_pauses_keep_their_texts_as_the_model_wrote_them() -> None:
     whole = joiner.finish(20.0)
     assert whole.text == "Hello ,  you there"
     assert whole.segments == (Segment("Hello ,  you", 2.0, 5.0), Segment("there", 9.0, 12.0))
-    assert (whole.confidence, whole.audio_s) == (1.0, 20.0)
+    assert (whole.confidence, whole.audio_s) == (None, 20.0)
+
+
+def test_the_confidence_of_parts_without_words_is_that_of_their_texts() -> None:
+    joiner = Joiner()
+    joiner.add(piece(0, 0, 5), Transcript("one two three", confidence=0.9))
+    joiner.add(piece(1, 5, 8), Transcript("four", confidence=0.5))
+    assert joiner.finish().confidence == pytest.approx((3 * 0.9 + 0.5) / 4)
+    joiner = Joiner()
+    joiner.add(piece(0, 0, 5), Transcript("one", confidence=0.9))
+    joiner.add(piece(1, 5, 8), Transcript("two"))
+    assert joiner.finish().confidence is None
 
 
 def test_scripts_without_spaces_are_joined_without_them() -> None:

@@ -1,5 +1,6 @@
 """A folder of faster-whisper as people have it: one command to a service, one call to a text."""
 
+import json
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import tritone
 from exports import let_go
 from tritone.cli.main import app
-from tritone.corpus.clips import read_clips
+from tritone.corpus.clips import SHIPPED_SENTENCES, read_clips
 from tritone.errors import InputError
 from tritone.prepare import cached
 from tritone.prepare.cache import Entry
@@ -95,3 +96,19 @@ def test_options_of_whisper_are_options_of_the_command_and_keywords(whisper: Pat
     assert len(exported()) == 1
     with pytest.raises(InputError, match="English"):
         tritone.load(whisper, task="translate", language="de").transcribe([CLIP.path])[0].get()
+
+
+def test_segments_end_with_the_recording_and_at_words_where_the_command_is_asked_for_them(whisper: Path, cache: Path):
+    """The model's own times of this recording of 3.57 s end at 4 s."""
+    recording = str(read_clips(SHIPPED_SENTENCES)[7].path)
+    for asked in ([], ["--timestamps"]):
+        given = ["transcribe", recording, "--model", str(whisper), "--precision", "fp32", "--details", "--json", *asked]
+        run = CliRunner().invoke(app, given)
+        assert run.exit_code == 0, run.stderr
+        found = json.loads(run.stdout)
+        ends = [each["end_s"] for each in found["segments"]]
+        assert max(ends) <= found["audio_s"] == pytest.approx(3.568, abs=0.01)
+        assert ("words" in found) == bool(asked)
+        if asked:
+            assert [each["text"] for each in found["words"]][:3] == ["There", "is", "a"]
+            assert set(ends) <= {each["end_s"] for each in found["words"]}

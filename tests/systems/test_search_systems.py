@@ -65,9 +65,8 @@ def test_a_stream_of_one_segment_stays_as_it_is() -> None:
     assert whole(last, []) is last
 
 
-def test_segments_without_words_have_confidence_one() -> None:
-    ended = [Transcript("", confidence=1.0)]
-    assert whole(Transcript("", segment=1, history=""), ended).confidence == 1.0
+def test_segments_without_words_have_no_confidence() -> None:
+    assert whole(Transcript("", segment=1, history=""), [Transcript("")]).confidence is None
 
 
 def test_a_served_system_takes_the_parameters_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:

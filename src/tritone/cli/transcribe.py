@@ -61,7 +61,9 @@ def transcribe(
     reconnect: Annotated[
         bool, typer.Option("--reconnect", help="With --url and --streaming: restart streams that their server lost.")
     ] = False,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Add words with their times; Whisper takes longer.")
+    ] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
@@ -127,8 +129,7 @@ def transcribe(
         DecodingOptions().changed(decoding)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
-    # Of Whisper models; what others have of words is there anyway.
-    timed = {"word_times": "auto"} if (FORMATS[format].times or channels == "each") and not streaming else {}
+    wants_words = timestamps or bool(decoding.get("word_times"))
     of_text = (("--json", json), ("--timestamps", timestamps), ("--details", details))
     if format != "text" and (unused := [name for name, value in of_text if value]):
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
@@ -144,14 +145,15 @@ def transcribe(
         names=not (len(paths) == 1 and files in (paths, ["-"])) and not documents.one_each,
         ids=ids if wavscp is not None else (),
         as_json=json,
-        timestamps=timestamps,
+        timestamps=wants_words,
         details=details,
         ordered=not on_ray.unordered,
         documents=documents,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    speakers = labels.speakers or channels == "each"
-    with_times = timestamps or details or speakers or texts.punctuate or FORMATS[format].times
+    needs_words = wants_words or labels.speakers
+    timed = (needs_words or channels == "each" or FORMATS[format].times) and not streaming
+    with_times = needs_words or timed or details or texts.punctuate or FORMATS[format].times
     with ExitStack() as stack:
         stack.enter_context(documents)
         if on_ray.ray is not None:
@@ -159,7 +161,12 @@ def transcribe(
             stack.enter_context(interrupts())
         if playback is not None and labels.speakers:
             playback = replace(playback, around=labels.around(where, stack))
-        system = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
+        system, has_words = _open(where, on_ray, playback, with_times, asked, own, decoding, timed, reconnect)
+        if needs_words and not has_words:
+            lack = "this model gives no times of words"
+            if labels.speakers:
+                raise typer.BadParameter(f"{lack}, which speakers need; leave --speakers out, or take another model")
+            typer.echo(f"tritone: {lack}, only of segments", err=True)
         system = stack.enter_context(closing(system))
         if labels.speakers and not streaming:
             system = stack.enter_context(labels.added_to(system, where))
@@ -204,31 +211,32 @@ def _open(
     search: Mapping[str, Any],
     own: Mapping[str, Any],
     decoding: Mapping[str, Any],
-    timed: Mapping[str, Any],
+    timed: bool,
     reconnect: bool,
-) -> "System[TranscriptResult]":
-    """The server, or the bundle here or on a cluster.
+) -> "tuple[System[TranscriptResult], bool]":
+    """The server, or the bundle here or on a cluster; and whether its texts have words with times.
 
     Args:
         own: options of loading, of which servers have `vad` alone.
-        decoding, timed: options of Whisper models; other models refuse the former, and do without the latter.
+        decoding: options of Whisper models; other models refuse them.
+        timed: whether models that take longer for times of words are asked for them.
     """
     try:
         if where.url is None:
             return _load(where, on_ray, playback, {**search, **own}, decoding, timed)
         client = where.connect()
-        if timed and client.model(where.model).has_word_times:
-            decoding = {**timed, **decoding}
-        return transcriber(
+        info = client.model(where.model, kind="streaming" if playback else "offline")
+        system = transcriber(
             client,
             where.model,
             playback=playback,
             concurrency=1 if playback else where.concurrency,
             details=details,
-            search={**search, **decoding},
+            search={**search, **info.word_parameters("auto" if timed else False), **decoding},
             resume=reconnect,
             vad=own["vad"],
         )
+        return system, info.has_words
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -239,21 +247,25 @@ def _load(
     playback: Playback | None,
     given: Mapping[str, Any],
     decoding: Mapping[str, Any],
-    timed: Mapping[str, Any],
-) -> "System[TranscriptResult]":
+    timed: bool,
+) -> "tuple[System[TranscriptResult], bool]":
     from tritone import load  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
     from tritone.kinds.speech import speech_kind
+    from tritone.pipelines.kind import kind_of
     from tritone.result import TranscriptResult
 
     bundle = where.prepared()
     opened = Bundle.open(bundle)
+    has_words = True
     if opened.manifest.attending is not None:
+        has_words = "word_times" in kind_of(opened).abilities(opened)
         unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
         if unfit:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; leave it out")
-        options = where.loading(**{**timed, **with_search(decoding, given)})
+        usual = {"word_times": True} if timed and has_words else {}
+        options = where.loading(**{**usual, **with_search(decoding, given)})
     else:
         if decoding:
             flags = ", ".join(described(DecodingOptions)[name].flag for name in decoding)
@@ -267,4 +279,4 @@ def _load(
     if on_ray.ray is not None:
         system = on_ray.system(here, load=load, bundle=bundle, result=TranscriptResult, options=options)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
-    return system
+    return system, has_words

@@ -288,7 +288,7 @@ class Client:
             lambda: math.inf if longest_s is None else longest_s,
             details=ask.details,
             activity=lambda: self._activity(vad, info.sample_rate),
-            context=info.has_details,
+            context=info.has_words and (ask.details or not info.has_word_times),
         )
         _check_inputs(inputs)
         opened = partial(

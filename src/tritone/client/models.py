@@ -80,7 +80,7 @@ class ModelInfo:
     has_prompt: bool = False  # whether requests may give a prompt and temperatures, as to Whisper models
     finds_language: bool = False  # whether it detects which language is spoken, among those allowed
     translates: bool = False  # whether it writes English of other languages
-    has_word_times: bool = False  # whether it writes times of words where it is asked for them
+    has_word_times: bool = False  # whether it writes times of words where it is asked for them, and only there
     languages: tuple[str, ...] = ()  # which requests may name, if the server knows; of a voice, which it speaks
     speakers: tuple[str, ...] = ()  # of a voice, which requests may name
     has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
@@ -93,6 +93,20 @@ class ModelInfo:
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
     outputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether its texts have words with times, always or where they are asked for."""
+        return self.has_word_times or (self.has_details and not self.decodes)
+
+    def word_parameters(self, wanted: bool | Literal["auto"]) -> dict[str, bool | str]:
+        """The request parameters by which it writes times of words, as is usual of it ("auto") or always, or does not.
+
+        Models that take longer for them do it where they are asked; others as a rule, which is what "auto" leaves them.
+        """
+        if self.has_word_times and self.kind == "offline":
+            return {"word_times": wanted}
+        return {"timestamps": True} if wanted is True and self.has_search and not self.decodes else {}
 
     def audio_tensors(self, samples: "Samples | DeviceArray") -> dict[str, Any]:
         """The inputs of audio as they travel: `PCM` of int16 where the model takes it, else `WAV`; and `WAV_LENS`.

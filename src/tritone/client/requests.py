@@ -39,7 +39,7 @@ class Asked:
 
     @classmethod
     def of(cls, model: ModelInfo, details: bool, search: Search | None, endpoint: Endpoint) -> "Asked":
-        """Check that a model can do it.
+        """Check that a model can do it. Who wants details gets words with times, unless `search` says otherwise.
 
         Raises:
             InputError: it is too old for details, or for `search`.
@@ -52,7 +52,7 @@ class Asked:
                 f"{endpoint}: model '{model.name}' gives no details such as times. Build its repository again."
             )
         model.check_search(parameters, endpoint)
-        return cls(details, parameters)
+        return cls(details, {**model.word_parameters("auto"), **parameters} if details else parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from functools import reduce
 from tritone.errors import InputError
 from tritone.formats.ctm import CHANNEL
 from tritone.formats.phrases import phrases_of
-from tritone.transcript import Segment, Span, Transcript, joined
+from tritone.transcript import Segment, Span, Transcript, joined, mean_confidence
 
 
 def merged_channels(transcripts: Sequence[Transcript]) -> Transcript:
@@ -34,7 +34,7 @@ def merged_channels(transcripts: Sequence[Transcript]) -> Transcript:
         text=reduce(joined, (phrase.text for phrase in phrases), ""),
         tokens=tuple(sorted((token for each in spoken for token in each.tokens), key=lambda token: token.start_s)),
         words=tuple(words),
-        confidence=sum(word.confidence for word in words) / len(words) if words else 1.0,
+        confidence=mean_confidence(words),
         audio_s=max((each.audio_s for each in spoken), default=0.0),
         segments=tuple(sorted((part for each in spoken for part in each.segments), key=lambda part: part.start_s)),
         language=languages.pop() if len(languages) == 1 else "",

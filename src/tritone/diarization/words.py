@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tritone.activity import SpeechSegment
+from tritone.errors import InputError
 from tritone.formats.rttm import Turn
 from tritone.transcript import Segment, Span, Transcript
 
@@ -37,7 +38,14 @@ def with_speakers(transcript: Transcript, turns: Sequence[Turn]) -> Transcript:
 
     Args:
         turns: of the same recording, with times as in the transcript.
+
+    Raises:
+        InputError: there is text, and no words that could have speakers.
     """
+    if transcript.text.strip() and not transcript.words:
+        raise InputError(
+            "the transcript has no times of words, which speakers need; ask the model for them (Whisper: word_times)"
+        )
     ordered = sorted((each for each in turns if each.speaker), key=lambda each: each.start_s)
     # The latest end of any turn up to each, so that a search may stop there.
     ends: list[float] = []

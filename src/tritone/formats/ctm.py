@@ -1,6 +1,7 @@
 """CTM, the NIST format of words with times: a line `recording channel start duration word confidence` for each.
 
-The channel is 1, but for words whose speaker is a channel of the recording: lines are sorted by it, then by time.
+The channel is 1, but for words whose speaker is a channel of the recording: lines are sorted by it, then by time. A
+word whose confidence nobody knows has none.
 
 Source: NIST SCTK, doc/infmts.htm, "CTM file format".
 """
@@ -25,7 +26,7 @@ def write_ctm(transcript: Transcript, recording: str) -> str:
     channels = [(_channel_of(word.speaker), word) for word in words_of(transcript)]
     return "".join(
         f"{name} {channel} {word.start_s:.3f} {max(0.0, round(word.end_s, 3) - round(word.start_s, 3)):.3f} "
-        f"{word.text} {word.confidence:.4f}\n"
+        f"{word.text}{'' if word.confidence is None else f' {word.confidence:.4f}'}\n"
         for channel, word in sorted(channels, key=lambda each: each[0])
     )
 

@@ -129,7 +129,7 @@ def _transcript_textgrid(transcript: Transcript, recording: str) -> str:
 
 def _tiers(phrases: Sequence[Phrase], transcript: Transcript, of: str = "") -> list[tuple[str, list[Label]]]:
     tiers = [(f"{of}phrases", [(each.start_s, each.end_s, each.text) for each in phrases])]
-    if transcript.words:  # else their times are estimates
+    if transcript.words:  # else no phrase is timed
         tiers.append((f"{of}words", [(word.start_s, word.end_s, word.text) for each in phrases for word in each.words]))
     if not of and any(each.speaker for each in phrases):
         tiers.append(("speakers", [(each.start_s, each.end_s, each.speaker) for each in phrases]))

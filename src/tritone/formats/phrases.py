@@ -22,9 +22,14 @@ UNPRINTABLE = frozenset({"Cc", "Cs"})  # Unicode categories: control characters,
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that one speaker says without a pause; at least one."""
+    """Words that one speaker says without a pause; at least one.
+
+    `timed`: whether each has a time of its own. Else they share that of the phrase by their lengths, for whoever lays
+    out its text, and nobody else should be given these times.
+    """
 
     words: tuple[Span, ...]
+    timed: bool = True
 
     @property
     def text(self) -> str:
@@ -52,7 +57,7 @@ def printable(text: str) -> str:
 
 
 def words_of(transcript: Transcript) -> list[Span]:
-    """The words of a transcript, each without spaces; one of several parts ("5 p.m.") is divided by their lengths.
+    """The words of a transcript, each without spaces; the parts of one that has some ("5 p.m.") have its times.
 
     Raises:
         InputError: the transcript has text but no words.
@@ -62,15 +67,15 @@ def words_of(transcript: Transcript) -> list[Span]:
             "the transcript has no times of words; ask the model for them (Whisper: word_times), or choose a format "
             "without"
         )
-    return [part for word in transcript.words for part in _parted(word)]
+    return [replace(word, text=part) for word in transcript.words for part in printable(word.text).split()]
 
 
 def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:
     """The phrases of a transcript, in the order of its words.
 
     Phrases of speakers who talk at once overlap: a word of another speaker ends a phrase where it stands alone. A
-    transcript without words is divided into its segments, or else is one phrase over all of the audio; the times of
-    words in it are then estimated by their lengths.
+    transcript without words is divided into its segments, or else is one phrase over all of the audio; these are not
+    `timed`.
     """
     if transcript.words:
         words, counts = words_of(transcript), [len(each.words) for each in transcript.ended]
@@ -78,8 +83,11 @@ def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phra
             return [Phrase(tuple(each)) for part in transcript.ended for each in _runs(words_of(part), (), pause_s)]
         return [Phrase(tuple(each)) for each in _runs(words, transcript.segments, pause_s)]
     parts: Sequence[Segment] = transcript.segments or (Segment(transcript.text, 0.0, transcript.audio_s),)
-    found = (_parted(Span(part.text, part.start_s, part.end_s, 1.0, part.speaker)) for part in parts)
-    return [Phrase(tuple(words)) for words in found if words]
+    return [
+        Phrase(tuple(divided(Span(part.text, part.start_s, part.end_s, None, part.speaker), texts)), timed=False)
+        for part in parts
+        if (texts := printable(part.text).split())
+    ]
 
 
 def foreign(transcript: Transcript, phrase: Phrase) -> str:
@@ -127,14 +135,6 @@ def _ends(segments: Sequence[Segment], speaker: str) -> list[float]:
         for before, after in pairwise(segments)
     )
     return [each.end_s for each in segments if not overlap or each.speaker == speaker]
-
-
-def _parted(span: Span) -> list[Span]:
-    """A span as words without spaces, which share its time by their lengths."""
-    texts = printable(span.text).split()
-    if len(texts) == 1:
-        return [replace(span, text=texts[0])]
-    return list(divided(span, texts))
 
 
 def divided(span: Span, texts: Iterable[str]) -> Iterator[Span]:

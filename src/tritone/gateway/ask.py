@@ -15,6 +15,7 @@ DETECTED = (AUTO, "multi")  # what clients call it: the latter are Deepgram's an
 KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units, where a client gives none
 EventKind = Literal["speech_started", "eager_end", "resumed", "speech_stopped", "partial", "final"]
 Trigger = Literal["classifier", "silence", "client"]
+Words = Literal["none", "wanted", "needed"]
 SecondPassOutcome = Literal["done", "failed", "timeout", "too_long"]
 
 
@@ -72,16 +73,18 @@ class Ask:
     """What a client asks of the models.
 
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
-    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`:
-    how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`: for streams; None
-    leaves segments to the recogniser's endpoint rules. `turns`: for streams; segments are then turns, whatever rules
-    the recogniser has, and `vad` says where speech is. `final_model`: a model for whole recordings that writes the
-    final text of each segment, with `final_search` as its request parameters; "" is none.
+    contract; those that cannot travel are an `InputError`. `details`: all that a model has beside its text at no
+    cost. `words`: words with times, if the model can ("wanted"), or else an error ("needed"); some models take longer
+    for them. `texts`: how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`:
+    for streams; None leaves segments to the recogniser's endpoint rules. `turns`: for streams; segments are then turns,
+    whatever rules the recogniser has, and `vad` says where speech is. `final_model`: a model for whole recordings that
+    writes the final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
     model: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)
     details: bool = True
+    words: Words = "none"
     texts: TextOptions = field(default_factory=TextOptions)
     speakers: SpeakerOptions | None = None
     each_channel: bool = False
@@ -96,6 +99,22 @@ class Ask:
                 request_parameters(each)
         except ValueError as error:
             raise InputError(str(error)) from error
+
+
+def search_of(ask: Ask, info: ModelInfo) -> dict[str, Any]:
+    """The request parameters for a model, which is asked for words with times where the client needs them, or speakers.
+
+    Raises:
+        InputError: they are needed, and the model has none.
+    """
+    if ask.words != "needed" and ask.speakers is None:
+        return {**info.word_parameters("auto" if ask.words == "wanted" else False), **ask.search}
+    if not info.has_words:
+        raise InputError(
+            f"model '{info.name}' gives no times of words, which words, utterances and speakers are made of; leave "
+            "them out, or name another model"
+        )
+    return {**ask.search, **info.word_parameters(True)}
 
 
 def language_parameters(

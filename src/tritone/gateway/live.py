@@ -25,7 +25,7 @@ from tritone.audio.waveform import Samples
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.errors import StreamError
 from tritone.gateway.arrivals import Arrivals
-from tritone.gateway.ask import Ask, Event, Trigger, TurnEnd, TurnOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, Trigger, TurnEnd, TurnOptions, VadOptions, search_of
 from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
@@ -73,6 +73,8 @@ class Live:
         self._text = ""  # of the last partial event
         self._found = False  # whether the segment under way had text, which a partial one may take back
         self._settled: int | None = None
+        self._written_s = 0.0  # where in the stream the audio ends whose text has come, as the recogniser says
+        self._stopped_s = 0.0  # where speech ended last
         self._speaking = False
         self._began_s = 0.0  # where the speech of the turn under way begins
         self._paused_s: float | None = None  # where the speech of the turn under way ended, for now
@@ -89,6 +91,21 @@ class Live:
         return self._recent.end / self.sample_rate
 
     @property
+    def written_s(self) -> float:
+        """Seconds of audio whose text has come, partial or final; other text may still come of later audio."""
+        return self._written_s
+
+    @property
+    def silent_s(self) -> float:
+        """How long nobody has spoken, in seconds of audio whose text has come and is final; 0 while somebody speaks.
+
+        Who speaks is known by voice activity, or, without a model for it, by texts alone.
+        """
+        if self._vad is not None:
+            return 0.0 if self._speaking else self.received_s - self._stopped_s
+        return 0.0 if self._found else max(0.0, self._written_s - self._stopped_s)
+
+    @property
     def model(self) -> str:
         """The name of the served model that recognises the stream."""
         return self._model
@@ -103,7 +120,7 @@ class Live:
         if self._vad_options is not None:
             self._vad = await self._speech.detecting(self._vad_options, self.sample_rate, self.caller)
         if self._ask.final_model:
-            await self._speech.model(self._ask.final_model, "offline")
+            search_of(self._ask, await self._speech.model(self._ask.final_model, "offline"))
         if self._ask.speakers is not None:
             self._speakers = await live_speakers(self._speech, self._ask.speakers, self.sample_rate, self.caller)
             self._keep(self._speakers.kept_s)
@@ -295,6 +312,7 @@ class Live:
 
     async def _end_speech(self, end_s: float, trigger: Trigger) -> None:
         self._speaking, self._eager, self._paused_s, self._trigger = False, False, None, trigger
+        self._stopped_s = end_s
         self._add_event("speech_stopped", end_s)
         await self._end_leg(end_s=end_s)
         self._trigger = "client"
@@ -303,6 +321,7 @@ class Live:
 
     def _begin_leg(self, begin: int) -> None:
         self._begins = self._sent = self._since = begin
+        self._written_s = begin / self.sample_rate
 
     async def _recognise(self, samples: Samples) -> None:
         if self._stream is None:
@@ -315,7 +334,7 @@ class Live:
         if self._stream is not None and self._sent > self._begins:
             asked, stream = time.monotonic(), self._stream
             last = await stream.finish()
-            self._stream = None
+            self._stream, self._written_s = None, self._sent / self.sample_rate
             await self._read(replace(last, text="", is_final=False), over=True)  # segments that ended on the way
             last = continued(self._parts, self._placed(last))
             self._speech.observe("final", self, time.monotonic() - asked)
@@ -335,7 +354,10 @@ class Live:
                 await self._finish_segment(self._placed(each), None)
             else:
                 self._parts = continued(self._parts, self._placed(each))
-        if over or (found.text, found.settled) == (self._text, self._settled):
+        if over:
+            return
+        self._written_s = self._begins / self.sample_rate + found.audio_s
+        if (found.text, found.settled) == (self._text, self._settled):
             return
         placed = continued(self._parts, self._placed(found))
         if placed.text:
@@ -361,6 +383,7 @@ class Live:
         if end_s is None:
             end_s = placed.words[-1].end_s if placed.words else placed.audio_s or self.received_s
         if self._vad is None:
+            self._stopped_s = end_s
             if placed.text:
                 self._found_text(placed)
             if self._found:

@@ -13,6 +13,7 @@ with the model at once: it takes little memory.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,17 +87,20 @@ class Recording:
                 await asyncio.to_thread(audio.close)
 
     async def _long(self, audio: AudioBlocks, info: ModelInfo, longest_s: float) -> AsyncGenerator[Transcript, None]:
-        cutting = (Cutting() if info.has_details else Cutting(context_s=0.0)).within(longest_s)
+        cutting = (Cutting() if info.has_words else Cutting(context_s=0.0)).within(longest_s)
         activity = await self._speech.activity(info.sample_rate)
         cut = await _whole(lambda: pieces(audio, info.sample_rate, cutting=cutting, activity=activity))
-        joiner = Joiner(details=self._ask.details)
+        asks_words = self._ask.words != "none" or self._ask.speakers is not None
+        joiner = Joiner(details=self._ask.details and (asks_words or not info.has_word_times))
         asked: dict[asyncio.Task[Transcript], Piece] = {}
         try:
             while True:
                 piece = await _whole(next, cut, None)
                 self._count(cut.audio_s, info)
                 if piece is not None:
-                    work = self._once(piece.samples, info, details=info.has_details, index=piece.index)
+                    work = self._once(
+                        piece.samples, info, details=info.has_details, index=piece.index, joins=piece.has_context
+                    )
                     task = asyncio.ensure_future(work)
                     asked[task] = piece
                 while asked and (piece is None or len(asked) >= AT_ONCE):
@@ -114,14 +118,19 @@ class Recording:
             with anyio.CancelScope(shield=True):
                 await asyncio.to_thread(cut.close)
 
-    async def _once(self, samples: Samples, info: ModelInfo, *, details: bool, index: int = 0) -> Transcript:
+    async def _once(
+        self, samples: Samples, info: ModelInfo, *, details: bool, index: int = 0, joins: bool = False
+    ) -> Transcript:
+        """The transcript of a piece, by whose words it is joined with its neighbours or not."""
+
         def grown(text: str) -> None:
             self._texts[index] = text
             self._news.set()
 
         on_text = grown if self._growing else None
+        ask = replace(self._ask, words="wanted") if joins and self._ask.words == "none" else self._ask
         return await self._speech.once(
-            samples, info.sample_rate, info.name, self._ask, self._caller, details=details, on_text=on_text
+            samples, info.sample_rate, info.name, ask, self._caller, details=details, on_text=on_text
         )
 
     async def _so_far(

@@ -22,7 +22,7 @@ from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.diarization.channels import merged_channels
 from tritone.errors import AudioError, InputError
-from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, TurnOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, TurnOptions, VadOptions, search_of
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
@@ -247,12 +247,12 @@ class Speech:
             on_text: called with the text so far, of a model that `sends_events`.
         """
         info = await self.model(model, "offline")
-        wanted = ask.details if details is None else details
+        wanted, search = ask.details if details is None else details, search_of(ask, info)
         if found := self._elsewhere.get((info.name, "offline")):
             return await found[0].transcribe(
                 samples,
                 sample_rate,
-                ask.search,
+                search,
                 times=wanted or ask.details,
                 on_text=on_text,
                 headers=caller.headers,
@@ -261,7 +261,7 @@ class Speech:
             samples,
             info.name,
             details=wanted and info.has_details,
-            search=ask.search,
+            search=search,
             sample_rate=sample_rate,
             headers=caller.headers,
         )
@@ -306,20 +306,19 @@ class Speech:
     ) -> AsyncClientStream | WholeStream | RealtimeStream:
         """A stream on the server that recognises, or what collects an utterance for a model of whole recordings."""
         info = await self.live_model(ask.model)
+        search = search_of(ask, info)
         if info.kind == "offline":
             return WholeStream(
                 info, sample_rate, lambda samples: self.once(samples, sample_rate, info.name, ask, caller)
             )
         if found := self._elsewhere.get((info.name, "streaming")):
-            return RealtimeStream(
-                found[0], info, sample_rate, ask.search, turns=ask.vad is None, headers=caller.headers
-            )
+            return RealtimeStream(found[0], info, sample_rate, search, turns=ask.vad is None, headers=caller.headers)
         return await self._client.stream(
             info.name,
             sample_rate=sample_rate,
             details=info.has_details,  # which tell of segments
             chunk_ms=self._options.chunk_ms,
-            search=ask.search,
+            search=search,
             headers=caller.headers,
         )
 

@@ -48,7 +48,7 @@ class WholeStream:
             rest = rest[room:]
             ended.append(await self._text())
         self._keep(rest)
-        return Transcript(text="", audio_s=(self._written + self._kept) / self._rate, is_final=False, ended=(*ended,))
+        return Transcript(text="", audio_s=self._written / self._rate, is_final=False, ended=(*ended,))
 
     async def finish(self) -> Transcript:
         """The text of what is kept."""

@@ -69,7 +69,9 @@ class WhisperKind(Kind):
         return tuple(bundle.manifest.whisper.languages)
 
     def abilities(self, bundle: Bundle) -> tuple[str, ...]:
-        return ("transcribe", "prompt", "word_times", *(("detect", "translate") if self.languages(bundle) else ()))
+        assert bundle.manifest.whisper is not None
+        timed = ("word_times",) if bundle.manifest.whisper.alignment_heads else ()
+        return ("transcribe", "prompt", *timed, *(("detect", "translate") if self.languages(bundle) else ()))
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tritone.longform.cutting import Piece
-from tritone.transcript import Alternative, Segment, Span, Transcript, joined, main_language, shares
+from tritone.transcript import Alternative, Segment, Span, Transcript, joined, main_language, mean_confidence, shares
 
 SAME_WORD_S = 0.5  # at most between the middles of a word in two pieces
 SAME_TIME_S = 0.1  # of two words that agree, those that differ by this less are preferred: a word may be said twice
@@ -41,8 +41,8 @@ class Joiner:
         self._words: list[Span] = []
         self._tokens: list[Span] = []
         self._segments: list[Segment] = []
-        self._confidence = 0.0  # sum over words
-        self._num_words = 0
+        self._sure = 0.0  # sum of confidences over words, or parts without words
+        self._weight: float | None = 0  # how many these are; None once one has no confidence
         self._tags: dict[str, str] | None = None  # that all parts have alike
         self._languages: list[tuple[str, float]] = []  # with what was found, times the seconds that it counts for
         self._detected_s = 0.0
@@ -80,7 +80,7 @@ class Joiner:
             text="".join(texts),
             tokens=tuple(self._tokens),
             words=tuple(self._words),
-            confidence=self._confidence / self._num_words if self._num_words else 1.0,
+            confidence=self._sure / self._weight if self._weight else None,
             audio_s=self._end_s if audio_s is None else audio_s,
             segments=tuple(self._segments),
             language=main_language(self._segments) or (languages[0][0] if languages else ""),
@@ -138,7 +138,7 @@ class Joiner:
         if words:
             start_s, end_s = words[0].start_s, words[-1].end_s
         segments = own or (Segment(text, start_s, end_s, language=transcript.language),)
-        confidence = sum(word.confidence for word in words) / len(words) if words else 1.0
+        confidence = mean_confidence(words) if words else transcript.confidence
         kept = words if self._details else ()
         alternatives = () if part.is_cut or not self._details else transcript.alternatives
         found.append(
@@ -157,8 +157,11 @@ class Joiner:
         )
         self._texts.append(text)
         self._segments += segments
-        self._confidence += confidence * len(words)
-        self._num_words += len(words)
+        weight = len(words) or len(text.split())
+        if confidence is None or self._weight is None:
+            self._weight = None
+        else:
+            self._sure, self._weight = self._sure + confidence * weight, self._weight + weight
         self._words += kept
         self._tokens += part.tokens
 

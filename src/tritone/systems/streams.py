@@ -20,7 +20,7 @@ from tritone.audio.files import AudioBlocks, Selection
 from tritone.client.playback import OpenStream, TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
-from tritone.transcript import Segment, Transcript, main_language
+from tritone.transcript import Segment, Transcript, main_language, mean_confidence
 
 DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
@@ -211,7 +211,7 @@ def whole(last: Transcript, ended: Sequence[Transcript]) -> Transcript:
         text=last.whole_text,
         tokens=tuple(token for segment in segments for token in segment.tokens),
         words=words,
-        confidence=sum(word.confidence for word in words) / len(words) if words else 1.0,
+        confidence=mean_confidence(words) if words else last.confidence,
         audio_s=last.audio_s,
         segment=last.segment,
         ended=segments,

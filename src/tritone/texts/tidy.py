@@ -10,7 +10,7 @@ from tritone.texts.options import TextOptions, listed
 from tritone.texts.profanity import is_profane, masked
 from tritone.texts.punctuation import CAPITALS, capitalized, punctuated
 from tritone.texts.written import Written, places
-from tritone.transcript import IDEOGRAPH, Alternative, Segment, Span, Transcript
+from tritone.transcript import IDEOGRAPH, Alternative, Segment, Span, Transcript, mean_confidence
 
 
 def tidy(transcript: Transcript, options: TextOptions) -> Transcript:
@@ -59,7 +59,7 @@ def _written(
 ) -> tuple[str, tuple[Span, ...], bool]:
     """The written text, its words, and whether a word was masked or removed."""
     timed = bool(words)
-    spans = words if timed else tuple(Span(each, 0.0, 0.0, 1.0) for each in text.split())
+    spans = words if timed else tuple(Span(each, 0.0, 0.0, None) for each in text.split())
     if not spans or re.search(IDEOGRAPH, text):  # no spaces: its words are not those of lists
         is_chinese = options.numbers and options.number_rules == "own" and language == "zh"
         return (*_chinese(text, words), False) if is_chinese else (text, words, False)
@@ -148,8 +148,7 @@ def _replaced(text: str, begin: int, stop: int, found: Sequence[tuple[int, int, 
 
 def _joined(written: Written, spoken: Sequence[Span]) -> Span:
     first, last = spoken[0], spoken[-1]
-    confidence = sum(each.confidence for each in spoken) / len(spoken)
-    return Span(written.text, first.start_s, last.end_s, confidence, first.speaker)
+    return Span(written.text, first.start_s, last.end_s, mean_confidence(spoken), first.speaker)
 
 
 def _without_profanity(words: Sequence[Span], options: TextOptions) -> Iterator[Span]:

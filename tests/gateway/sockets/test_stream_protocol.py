@@ -64,7 +64,7 @@ def test_samples_become_partial_and_final_texts(connect: Connect) -> None:
         ("end", None, None),
     ]
     assert found[0]["confidence"] == 0.5
-    assert found[0]["alternatives"][1] == {"text": "else", "score": -2.0, "words": [], "confidence": 1.0}
+    assert found[0]["alternatives"][1] == {"text": "else", "score": -2.0, "words": [], "confidence": None}
     assert (found[-1]["audio_s"], code) == (0.4, 1000)
 
 

@@ -185,7 +185,7 @@ class _Labelled:
                     f"{result.source}: --speakers reads files of this machine, a second time; copy it to a file first"
                 )
             found = self._diarizer.diarize(result.source, speech=speech_of(result.value))
+            value: Any = with_speakers(result.value, found.turns)
         except TritoneError as error:
             return replace(result, value=None, error=error)
-        value: Any = with_speakers(result.value, found.turns)
         return replace(result, value=value)

@@ -147,7 +147,8 @@ class TranscriptPrinter:
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
         if self._details:
-            yield f"    confidence {transcript.confidence:.2f}, {transcript.audio_s:.2f} s"
+            sure = "unknown" if transcript.confidence is None else f"{transcript.confidence:.2f}"
+            yield f"    confidence {sure}, {transcript.audio_s:.2f} s"
         for segment in transcript.ended if self._has_segments(transcript) else ():
             yield f"{_start_s(segment):9.2f} {segment.audio_s:8.2f}  [{segment.segment}] {segment.text}"
             yield from _readings(segment)

@@ -198,12 +198,13 @@ export class TranscriptView {
       end_s: part.words?.at(-1)?.end_s ?? part.segments?.at(-1)?.end_s ?? audio_s,
       ...(part.words?.[0]?.speaker ? { speaker: part.words[0].speaker } : {}),
     }));
+    const known = words.length > 0 && words.every((word) => typeof word.confidence === "number");
     const sum = words.reduce((total, word) => total + word.confidence, 0);
     return {
       text: this.parts.map((part) => part.text).join(" "),
       words,
       segments,
-      confidence: words.length ? sum / words.length : 1,
+      confidence: known ? sum / words.length : null,
       audio_s,
     };
   }

@@ -94,6 +94,7 @@ class Start(_Options):
                 **self.search,
             },
             details=self.words,
+            words="wanted" if self.words else "none",
             texts=TextOptions().changed(self.texts),
             vad=VadOptions(**vad.model_dump()) if vad else None,
             turns=TurnOptions(**turns.model_dump()) if turns else None,
@@ -184,8 +185,8 @@ def as_message(event: Event, *, words: bool) -> dict[str, Any]:
         found = event.transcript.to_dict()
         kept = ["text", "language"]
         kept += ["confidence", "alternatives"] if event.kind == "final" else ["settled"]
-        if words:
-            kept += ["words", "segments"]
+        if words:  # left out where a model has no times of them
+            kept += ["words", "segments"] if found["words"] or not found["text"] else ["segments"]
         message.update((name, found[name]) for name in kept if name in found)
         for each in message.get("segments", ()):
             del each["tokens"]

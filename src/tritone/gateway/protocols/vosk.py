@@ -23,7 +23,7 @@ from tritone.gateway.refusal import ADDRESS, ErrorAnswer
 from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.paths import without_paths
 from tritone.search.hotwords import FOREIGN
-from tritone.transcript import Span, Transcript, joined
+from tritone.transcript import Span, Transcript, joined, mean_confidence, rounded
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -69,7 +69,7 @@ class Config:
             search["hotwords"] = {phrase: PHRASE_WEIGHT for phrase in self.phrase_list}
         if self.max_alternatives > 1 and has_beam:  # it is the most there may be, and greedy search has one
             search["nbest"] = self.max_alternatives
-        return Ask(model=self.model, search=search)
+        return Ask(model=self.model, search=search, words="wanted" if self.words or self.max_alternatives else "none")
 
 
 def _phrases(value: Any) -> tuple[str, ...]:
@@ -219,14 +219,14 @@ def _result(finals: Sequence[Transcript], config: Config) -> Mapping[str, Any]:
     words = [word for final in finals for word in final.words]
     text = reduce(joined, (final.text for final in finals), "")
     if config.max_alternatives:
-        return {"alternatives": [{"confidence": 1.0, "result": _words(words), "text": text}]}
+        return {"alternatives": [{"confidence": mean_confidence(words), "result": _words(words), "text": text}]}
     return {"result": _words(words), "text": text} if config.words and words else {"text": text}
 
 
 def _words(words: Sequence[Span]) -> list[dict[str, Any]]:
     return [
         {
-            "conf": round(each.confidence, 6),
+            "conf": rounded(each.confidence, 6),
             "end": round(each.end_s, 3),
             "start": round(each.start_s, 3),
             "word": each.text,

@@ -14,7 +14,7 @@ from typing import Any
 
 from tritone.errors import ServerAnswerError
 from tritone.gateway.upstreams.options import Times
-from tritone.transcript import Segment, Span, Transcript
+from tritone.transcript import Segment, Span, Transcript, at_words
 
 MAX_MESSAGE = 300  # characters of an upstream's error that are passed on
 MAX_ERROR_BYTES = 64 << 10  # of an answer that says what is wrong; what is longer has another purpose
@@ -59,7 +59,7 @@ def read_transcript(body: bytes, times: Times, audio_s: float) -> Transcript:
     segments: tuple[Segment, ...] = ()
     if times == "words":
         words = tuple(
-            Span(text_of(each, "word").strip(), *_span(each, audio_s), confidence=1.0)
+            Span(text_of(each, "word").strip(), *_span(each, audio_s), confidence=None)
             for each in _listed(found, "words")
         )
         if text and not words:
@@ -73,7 +73,7 @@ def read_transcript(body: bytes, times: Times, audio_s: float) -> Transcript:
     return Transcript(
         text=text,
         words=words,
-        segments=segments,
+        segments=at_words(segments, words),
         audio_s=audio_s,
         language=language if known else "",  # type: ignore[arg-type]
     )
@@ -128,10 +128,8 @@ def _listed(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return value
 
 
-def _number(found: Mapping[str, Any], name: str, default: float | None = None) -> float:
+def _number(found: Mapping[str, Any], name: str) -> float:
     value = found.get(name)
-    if value is None and default is not None:
-        return default
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
     except OverflowError:  # an int of a thousand digits
@@ -149,7 +147,8 @@ def _span(found: Mapping[str, Any], audio_s: float) -> tuple[float, float]:
 
 
 def _segment(found: Mapping[str, Any], audio_s: float) -> Segment:
-    measures: dict[str, Any] = {ours: _number(found, theirs, 0.0) for ours, theirs in MEASURES.items()}
+    given = {ours: theirs for ours, theirs in MEASURES.items() if found.get(theirs) is not None}
+    measures: dict[str, Any] = {ours: _number(found, theirs) for ours, theirs in given.items()}
     tokens = found.get("tokens")
     ids = tokens if isinstance(tokens, list) and all(type(each) is int for each in tokens) else ()
     return Segment(text_of(found, "text").strip(), *_span(found, audio_s), tokens=tuple(ids), **measures)

@@ -198,6 +198,8 @@ class RealtimeStream:
             if item.text:
                 ended.append(Transcript(text=item.text, audio_s=min(item.end_s or audio_s, audio_s)))
         text = " ".join(each.text.strip() for each in items[self._taken :] if each.text.strip())
+        if items[self._taken :] or not self._idle:  # of which nobody knows how far they are written
+            audio_s = max((each.end_s for each in items[: self._taken]), default=0.0)
         return Transcript(text=text, audio_s=audio_s, is_final=False, ended=tuple(ended))
 
     def _is_over(self) -> bool:
@@ -346,6 +348,8 @@ class RealtimeStream:
         elif kind == "input_audio_buffer.committed":
             self._item(event.get("item_id"))
             self._committed = True
+        elif kind == "input_audio_buffer.speech_started":
+            self._item(event.get("item_id"))  # of which a text will come
         elif kind == "input_audio_buffer.speech_stopped":
             end_ms = event.get("audio_end_ms")
             if isinstance(end_ms, int) and 0 < end_ms < MAX_MS:

@@ -117,7 +117,7 @@ class Upstream:
                     decodes=True,
                     has_prompt=True,
                     has_search=True,
-                    has_word_times=True,  # who asks for them where there are none is refused
+                    has_word_times=own.times == "words",
                     translates=own.translates,
                     languages=own.languages,
                 )
@@ -392,7 +392,8 @@ def request_fields(search: Mapping[str, Any], options: UpstreamOptions) -> list[
             f"model '{options.name}' is on a server of others, which takes {', '.join(sorted(named))}; it takes no "
             f"{', '.join(unknown)}"
         )
-    if str(search.get("word_times")).lower() in ("true", "1") and options.times != "words":
+    translates = search.get("task") == "translate"  # OpenAI's translations have no times of words
+    if str(search.get("word_times")).lower() in ("true", "1") and (translates or options.times != "words"):
         raise InputError(f"model '{options.name}' gives no times of words; ask for those of segments, or for none")
     return [(name, str(search[name])) for name in sorted(named & set(search)) if search[name] not in ("", None)]
 

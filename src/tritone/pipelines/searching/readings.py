@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,19 +20,18 @@ from tritone.bundle.manifest import Encoder
 from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow, ids_of
 from tritone.search.options import SearchOptions
-from tritone.transcript import Alternative, Segment, Span, Transcript, main_language
+from tritone.transcript import Alternative, Segment, Span, Transcript, main_language, within
 
 # How long a word may still sound when its last token has been found. At the ends of the ten shipped clips, words of the
 # demo transducer, a token each, last 0.15 to 0.47 s from the token's start, letters of the demo CTC model up to 0.27 s.
 MAX_LINGER_S = 0.4
 LANGUAGE = re.compile("[a-z]{2,3}")  # a code; a model may also find that there is no speech
-Timed = TypeVar("Timed", Span, Segment)
 AUTO = "auto"  # in place of a language, of a model that finds it out itself
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, 1.0 without any.
+    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, None without any.
 
     `parts`: as of `parts_by_language`.
     """
@@ -40,13 +39,13 @@ class Reading:
     text: str
     tokens: tuple[Span, ...]
     words: tuple[Span, ...]
-    confidence: float
+    confidence: float | None
     parts: tuple[Segment, ...] = ()
 
     def within(self, end_s: float) -> "Reading":
         """This reading with the times that are after `end_s`, in the silence that serving adds, moved there."""
-        tokens, words = _within(self.tokens, end_s), _within(self.words, end_s)
-        return replace(self, tokens=tokens, words=words, parts=_within(self.parts, end_s))
+        tokens, words = within(self.tokens, end_s), within(self.words, end_s)
+        return replace(self, tokens=tokens, words=words, parts=within(self.parts, end_s))
 
     def without_times(self) -> "Reading":
         """Only the text, its confidence and its languages."""
@@ -137,8 +136,8 @@ class ReadingBuilder:
     def _reading(self, until_frame: float) -> Reading:
         open_words = [self._word(word, until_frame) for word in self._speller.words[len(self._words) :]]
         words = (*self._words, *open_words)
-        confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
-        confidence = confidence_sum / len(words) if words else 1.0
+        confidence_sum = self._confidence_sum + sum(map(self._sure, self._speller.words[len(self._words) :]))
+        confidence = confidence_sum / len(words) if words else None
         last = [self._token(len(self._found) - 1, until_frame)] if self._times and self._found else []
         parts = parts_by_language(self._vocabulary, self._found, self._frame_s, until_frame)
         return Reading(self._speller.text, (*self._tokens, *last), words, confidence, parts)
@@ -150,9 +149,9 @@ class ReadingBuilder:
         # The last word may grow, and the last token may still be replaced with all words that end in it.
         words = self._speller.words
         while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._found) - 1:
-            word = self._word(words[len(self._words)])
-            self._words.append(word)
-            self._confidence_sum += word.confidence
+            word = words[len(self._words)]
+            self._words.append(self._word(word))
+            self._confidence_sum += self._sure(word)
 
     def _token(self, index: int, until_frame: float = math.inf) -> Span:
         token = self._found[index]
@@ -160,10 +159,12 @@ class ReadingBuilder:
         return Span(text, token.start_frame * self._frame_s, self._end_s(index, until_frame), token.confidence)
 
     def _word(self, word: Word, until_frame: float = math.inf) -> Span:
+        start_s = self._found[word.first].start_frame * self._frame_s
+        return Span(word.text, start_s, self._end_s(word.last, until_frame), self._sure(word))
+
+    def _sure(self, word: Word) -> float:
         tokens = self._found[word.first : word.last + 1]
-        confidence = sum([token.confidence for token in tokens]) / len(tokens)
-        start_s = tokens[0].start_frame * self._frame_s
-        return Span(word.text, start_s, self._end_s(word.last, until_frame), confidence)
+        return sum([token.confidence for token in tokens]) / len(tokens)
 
     def _end_s(self, index: int, until_frame: float) -> float:
         follows = self._found[index + 1].start_frame if index + 1 < len(self._found) else until_frame
@@ -173,23 +174,19 @@ class ReadingBuilder:
 def whole_reading(vocabulary: Vocabulary, tokens: Sequence[Token], frame_s: float, *, times: bool = True) -> Reading:
     """The reading of a `ReadingBuilder` that gets all tokens at once, at a third of its cost."""
     if not tokens:
-        return Reading("", (), (), 1.0)
+        return Reading("", (), (), None)
     row = tokens if isinstance(tokens, TokenRow) else TokenRow(*map(np.array, zip(*tokens, strict=True)))
     ids, confidences = row.ids.tolist(), row.confidences.tolist()
     starts_s, found_s = (row.starts * frame_s).tolist(), (row.ends * frame_s).tolist()
     ends_s = list(map(_sounds_until, found_s, (*starts_s[1:], math.inf)))
     speller = Speller(vocabulary)
     speller.extend(ids)
+    sure = [sum(confidences[each.first : each.last + 1]) / (each.last + 1 - each.first) for each in speller.words]
     words = [
-        Span(
-            word.text,
-            starts_s[word.first],
-            ends_s[word.last],
-            sum(confidences[word.first : word.last + 1]) / (word.last + 1 - word.first),
-        )
-        for word in speller.words
+        Span(each.text, starts_s[each.first], ends_s[each.last], own)
+        for each, own in zip(speller.words, sure, strict=True)
     ]
-    confidence = sum(word.confidence for word in words) / len(words) if words else 1.0
+    confidence = sum(sure) / len(sure) if sure else None
     shown = map(Span, map(vocabulary.tokens.__getitem__, ids), starts_s, ends_s, confidences) if times else ()
     parts = parts_by_language(vocabulary, tokens, frame_s)
     return Reading(speller.text, tuple(shown), tuple(words), confidence, parts)
@@ -317,7 +314,7 @@ def utterance(
         return transcript(hypotheses, write, options, seconds)
 
     best = hypotheses[0].tokens
-    parts = _within(parts_by_language(bundle.vocabulary, best, bundle.manifest.frame_s), seconds)
+    parts = within(parts_by_language(bundle.vocabulary, best, bundle.manifest.frame_s), seconds)
     known: dict[str, Any] = {"audio_s": seconds, **languages_of(parts, language)}
     if tags:
         marks = (
@@ -327,12 +324,3 @@ def utterance(
         found = dict(known["tags"]).get("language", "")
         known["language"] = found if LANGUAGE.fullmatch(found) else ""
     return Transcript.deferred(bundle.vocabulary.text(ids_of(best)), details, **known)
-
-
-def _within(spans: tuple[Timed, ...], end_s: float) -> tuple[Timed, ...]:
-    if not spans or spans[-1].end_s <= end_s:
-        return spans
-    return tuple(
-        span if span.end_s <= end_s else replace(span, start_s=min(span.start_s, end_s), end_s=min(span.end_s, end_s))
-        for span in spans
-    )

@@ -21,7 +21,7 @@ from tritone.pipelines.whisper.options import DecodingOptions, target_language
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.search.whisper.decoding import Job, Written
 from tritone.search.whisper.rules import Rules
-from tritone.transcript import Segment, Span, Transcript, joined
+from tritone.transcript import Segment, Span, Transcript, at_words, joined, within
 
 
 class AttendedPipeline(WhisperPipeline):
@@ -73,12 +73,13 @@ class AttendedPipeline(WhisperPipeline):
                     tokens=written.tokens,
                 )
             )
+        shown = within(tuple(words), len(waveform) / rate)
         return Transcript(
             text=text,
-            words=tuple(words),
-            confidence=math.exp(log_prob / count) if count else 1.0,
+            words=shown,
+            confidence=math.exp(log_prob / count) if count else None,
             audio_s=len(waveform) / rate,
-            segments=tuple(segments),
+            segments=at_words(tuple(segments), shown),
             language=options.language or special.language,
         )
 
@@ -152,7 +153,7 @@ def timed_words(
             continue
         time_s = offset_s + (token - first) * special.time_precision
         if begin is not None and (spelled := vocabulary.text(own)):
-            found.append(Span(spelled, begin, max(begin, time_s), 1.0))
+            found.append(Span(spelled, begin, max(begin, time_s), None))
             begin = None
         else:
             begin = time_s

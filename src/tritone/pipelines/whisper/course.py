@@ -23,7 +23,7 @@ from tritone.pipelines.whisper.windows import FRAMES_PER_STEP, cut
 from tritone.pipelines.whisper.words import words_of
 from tritone.search.whisper.decoding import Job, Written
 from tritone.search.whisper.rules import Rules
-from tritone.transcript import Segment, Span, Transcript, main_language, shares
+from tritone.transcript import Segment, Span, Transcript, at_words, main_language, shares, within
 
 KEEP_CONTEXT_BELOW = 0.5  # text of a window that was sampled at a higher temperature is no context for the next one
 
@@ -285,12 +285,13 @@ class Transcribing:
     def _transcript(self) -> Transcript:
         recording = self._recording
         count = sum(number for _, number in recording.log_probs)
+        words = within(tuple(recording.words), self._audio_s)  # the model's times are those of whole windows
         return Transcript(
             text=self.model.spelled(recording.tokens[len(recording.prompt) :]).strip(),
-            words=tuple(recording.words),
-            confidence=math.exp(sum(log_prob for log_prob, _ in recording.log_probs) / count) if count else 1.0,
+            words=words,
+            confidence=math.exp(sum(log_prob for log_prob, _ in recording.log_probs) / count) if count else None,
             audio_s=self._audio_s,
-            segments=tuple(recording.segments),
+            segments=at_words(within(tuple(recording.segments), self._audio_s), words),
             language=main_language(recording.segments) or recording.language,
             languages=shares(
                 ((each.language, each.probability) for each in recording.detected), len(recording.detected)

@@ -22,7 +22,7 @@ from tritone.pipelines.whisper.hypothesis import Hypothesis, Look
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.settling import POLICIES, LiveWord
 from tritone.pipelines.whisper.words import SENTENCE_ENDS, UNSPACED
-from tritone.transcript import Span, Transcript, joined
+from tritone.transcript import Span, Transcript, joined, mean_confidence
 
 BEFORE_S = 0.3  # audio before speech that is kept
 QUIET_S = 0.5  # after speech, in which its last words are not cut off any more
@@ -108,7 +108,8 @@ class LiveStream:
         """The transcript of the segment under way, with the segments that ended since the answer before."""
         ended, self._ended = tuple(self._ended), []
         words = [*self._final, *self._open]
-        return self._transcript(words, self._num_samples, details=details, is_final=self.is_over, ended=ended)
+        end = self._num_samples if self.is_over else self._written
+        return self._transcript(words, end, details=details, is_final=self.is_over, ended=ended)
 
     # When to look.
 
@@ -137,6 +138,11 @@ class LiveStream:
     def _is_end(self) -> bool:
         """Whether no more audio comes that belongs to what is said."""
         return self._is_pause or self._is_last
+
+    @property
+    def _written(self) -> int:
+        """Where the audio ends that the words are the text of."""
+        return self._looked if self._speech is not None and self._needs_look(self._speech[1]) else self._at
 
     def _needs_look(self, speech_end: int) -> bool:
         return self._looked < speech_end + self._whole(AFTER_S)
@@ -243,13 +249,14 @@ class LiveStream:
             spelled = word.text.strip()
             if spans and not word.text.startswith(" ") and spelled and self._language not in UNSPACED:
                 last = spans[-1]
+                assert last.confidence is not None
                 spans[-1] = Span(last.text + spelled, last.start_s, word.end_s, min(last.confidence, word.confidence))
             elif spelled:
                 spans.append(Span(spelled, word.start_s, word.end_s, word.confidence))
         return Transcript(
             text,
             words=tuple(spans),
-            confidence=sum(span.confidence for span in spans) / len(spans) if spans else 1.0,
+            confidence=mean_confidence(spans),
             audio_s=end / self._rate,
             is_final=is_final,
             segment=self._number,

@@ -12,7 +12,7 @@ from typing import Any
 from tritone.formats.phrases import Phrase, phrases_of
 from tritone.gateway.protocols.deepgram.request import ListenRequest
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.transcript import Alternative, Span, Transcript, joined
+from tritone.transcript import Alternative, Span, Transcript, joined, mean_confidence, rounded
 
 SENTENCE_END = (".", "?", "!", "\u3002", "\uff1f", "\uff01")
 _edges = re.compile(r"^\W+|\W+$")
@@ -36,7 +36,7 @@ def alternatives(found: Transcript, wanted: ListenRequest, numbers: Numbers) -> 
     return [
         {
             "transcript": each.text,
-            "confidence": round(each.confidence, 6),
+            "confidence": rounded(each.confidence, 6) if each.text else 0.0,  # as Deepgram has it where nothing is said
             "words": [_word(word, numbers, punctuated=punctuated) for word in each.words],
         }
         for each in readings
@@ -49,7 +49,7 @@ def _word(word: Span, numbers: Numbers, *, punctuated: bool) -> dict[str, Any]:
         "word": plain,
         "start": round(word.start_s, 3),
         "end": round(word.end_s, 3),
-        "confidence": round(word.confidence, 6),
+        "confidence": rounded(word.confidence, 6),
         **({"punctuated_word": word.text} if punctuated else {}),
         **numbers.of(word.speaker),
     }
@@ -85,7 +85,7 @@ def whole(
     channels, utterances = [], []
     for place, each in enumerate(found):
         readings = alternatives(each, wanted, numbers)
-        if wanted.paragraphs or wanted.smart_format:
+        if each.words and (wanted.paragraphs or wanted.smart_format):
             readings[0]["paragraphs"] = _paragraphs(each, wanted, numbers)
         language: dict[str, Any] = {}
         if wanted.detect_language and each.language:
@@ -101,6 +101,9 @@ def whole(
     about = metadata(
         wanted, request_id=request_id, sha256=sha256, duration_s=duration_s, model=model, channels=len(found)
     )
+    if any(each.text and not each.words for each in found):
+        message = f"model '{model}' gives no times of words"
+        about["warnings"] = [{"parameter": "model", "type": "unsupported_model", "message": message}]
     return {"metadata": about, "results": results}
 
 
@@ -108,7 +111,7 @@ def _utterance(phrase: Phrase, channel: int, numbers: Numbers) -> dict[str, Any]
     return {
         "start": round(phrase.start_s, 3),
         "end": round(phrase.end_s, 3),
-        "confidence": round(sum(word.confidence for word in phrase.words) / len(phrase.words), 6),
+        "confidence": rounded(mean_confidence(phrase.words), 6),
         "channel": channel,
         "transcript": phrase.text,
         "words": [_word(word, numbers, punctuated=True) for word in phrase.words],

@@ -25,7 +25,7 @@ from tritone.gateway.protocols.deepgram.request import PROTOCOL, ListenRequest, 
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.gateway.visit import visit_id
-from tritone.transcript import Transcript
+from tritone.transcript import Transcript, rounded
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -234,16 +234,17 @@ class _Turns:
         words = [
             {
                 "word": each.text,
-                "confidence": round(each.confidence, 6),
+                "confidence": rounded(each.confidence, 6),
                 "start": round(each.start_s, 3),
                 "end": round(each.end_s, 3),
             }
             for each in self._text.words
         ]
+        # Speech begins and ends by voice activity, and words may be a little before and after.
         return {
             "turn_index": self._index,
-            "audio_window_start": round(self._began_s or 0.0, 3),
-            "audio_window_end": round(until_s, 3),
+            "audio_window_start": round(min([self._began_s or 0.0, *(each.start_s for each in self._text.words)]), 3),
+            "audio_window_end": round(max([until_s, *(each.end_s for each in self._text.words)]), 3),
             "transcript": self._text.text,
             "words": words,
             "end_of_turn_confidence": round(sure, 4),

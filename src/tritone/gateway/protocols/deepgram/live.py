@@ -81,7 +81,7 @@ class _Stream:
         self._id = visit_id()
         self._numbers = Numbers()
         self._begin_s = 0.0  # of the segment under way
-        self._last_word_s: float | None = None  # where the last word ends; None once its end is announced
+        self._last_word_s: float | None = None  # where the last final word ends; None once its end is announced
         self.sha256 = hashlib.sha256()
 
     @property
@@ -134,19 +134,22 @@ class _Stream:
         if event.transcript is None:
             return
         final = event.kind == "final"
-        if event.transcript.words:
-            self._last_word_s = event.transcript.words[-1].end_s
+        if final and event.transcript.text:
+            self._last_word_s = event.transcript.words[-1].end_s if event.transcript.words else event.time_s
         if final or self._wanted.interim_results:
             yield self._results(event, event.transcript, final=final, asked=asked, ending=ending)
-        if final:
-            self._begin_s = event.time_s
 
     def _results(self, event: Event, found: Transcript, *, final: bool, asked: bool, ending: bool) -> Mapping[str, Any]:
+        # Words lie within, though speech may begin and end by voice activity, which words do not.
+        start_s = min([self._begin_s, *(each.start_s for each in found.words)])
+        end_s = max([start_s, event.time_s, *(each.end_s for each in found.words)])
+        if final:
+            self._begin_s = end_s
         return {
             "type": "Results",
             "channel_index": CHANNEL,
-            "start": round(self._begin_s, 3),
-            "duration": round(max(event.time_s - self._begin_s, 0.0), 3),
+            "start": round(start_s, 3),
+            "duration": round(end_s - start_s, 3),
             "is_final": final,
             "speech_final": final and not asked,
             "from_finalize": final and asked and not ending,
@@ -155,9 +158,9 @@ class _Stream:
         }
 
     def _ended(self) -> Mapping[str, Any] | None:
-        """The end of an utterance: no word for as long as the client said, after the last one."""
+        """The end of an utterance: nobody speaks for as long as the client said, and its text is final."""
         wait_ms, last_s, live = self._wanted.utterance_end_ms, self._last_word_s, self._live
-        if not wait_ms or last_s is None or live is None or live.received_s - last_s < wait_ms / 1000:
+        if not wait_ms or last_s is None or live is None or live.silent_s < wait_ms / 1000:
             return None
         self._last_word_s = None
         return {"type": "UtteranceEnd", "channel": CHANNEL, "last_word_end": round(last_s, 3)}

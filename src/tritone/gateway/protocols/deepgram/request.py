@@ -60,6 +60,7 @@ IGNORED = (
 )
 OFF = ("", "false")
 MAX_MS = 60_000
+MOST_SILENCE_MS = 500  # in a segment, where a client names a silence that ends utterances, and none that ends segments
 MAX_KEYWORDS = 1000
 ANY_LANGUAGE = "multi"
 
@@ -151,12 +152,15 @@ class ListenRequest:
         hints = self.hints if info.finds_language and language in ("", ANY_LANGUAGE) else ()
         search: dict[str, Any] = {**language_parameters(info, language, hints), **favoured(info, self.favoured)}
         plain = language.partition("-")[0].lower()
-        vad = None
-        if has_vad and self.endpointing_ms:
-            vad = VadOptions(parameters={"min_silence_s": self.endpointing_ms / 1000})
+        vad, ends_ms = None, self.endpointing_ms
+        if not ends_ms and turns is None:
+            ends_ms = min(self.utterance_end_ms, MOST_SILENCE_MS)
+        if has_vad and ends_ms:
+            vad = VadOptions(parameters={"min_silence_s": ends_ms / 1000})
         return Ask(
             model=info.name,
             search=search,
+            words="wanted",
             texts=TextOptions(
                 numbers=self.numerals or self.smart_format,
                 text_language=plain if plain in LANGUAGES else "",

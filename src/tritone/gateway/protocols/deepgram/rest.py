@@ -7,6 +7,7 @@ import hashlib
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from starlette.requests import Request
@@ -45,6 +46,8 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
         info = await gateway.speech.model(wanted.model, "offline")
         async with _body(request, wanted.audio) as (audio, sha256):
             ask = wanted.ask(info)
+            if wanted.utterances or wanted.paragraphs:
+                ask = replace(ask, words="needed")
             if wanted.multichannel:
                 found = await gateway.speech.channels(audio, ask, caller)
             else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tritone.formats.phrases import Phrase, phrases_of
-from tritone.transcript import Segment, Span, Transcript
+from tritone.transcript import Segment, Span, Transcript, rounded
 
 LOWEST_CONFIDENCE = 1e-10  # of a token, whose logarithm must be a number in JSON
 
@@ -29,6 +29,7 @@ def log_probs(tokens: Iterable[Span]) -> list[dict[str, Any]]:
             "logprob": round(math.log(max(token.confidence, LOWEST_CONFIDENCE)), 6),
         }
         for token in tokens
+        if token.confidence is not None
     ]
 
 
@@ -70,20 +71,18 @@ def segments_of(transcript: Transcript) -> list[Segment]:
 
 
 def _measured(segment: Segment, tokens: Sequence[Span]) -> Segment:
-    """A segment with the figures that only Whisper models write, computed from its text and tokens where absent."""
-    if segment.compression_ratio:
-        return segment
-    text = segment.text.encode()
-    inside = [each for each in tokens if segment.start_s <= each.start_s < segment.end_s]
-    logs = [math.log(max(each.confidence, LOWEST_CONFIDENCE)) for each in inside]
-    return replace(
-        segment,
-        avg_log_prob=sum(logs) / len(logs) if logs else 0.0,
-        compression_ratio=len(text) / len(zlib.compress(text)) if text else 0.0,
-    )
+    """A segment with the figures that can be computed from its text and tokens, where the model gave none."""
+    text, mean = segment.text.encode(), segment.avg_log_prob
+    if mean is None:
+        inside = [each for each in tokens if segment.start_s <= each.start_s < segment.end_s]
+        logs = [each["logprob"] for each in log_probs(inside)]
+        mean = sum(logs) / len(logs) if logs else None
+    ratio = segment.compression_ratio or (len(text) / len(zlib.compress(text)) if text else 0.0)
+    return replace(segment, avg_log_prob=mean, compression_ratio=ratio)
 
 
 def _segment(index: int, segment: Segment) -> dict[str, Any]:
+    known = {"avg_logprob": rounded(segment.avg_log_prob), "no_speech_prob": rounded(segment.no_speech_prob)}
     return {
         "id": index,
         "seek": 0,
@@ -92,9 +91,8 @@ def _segment(index: int, segment: Segment) -> dict[str, Any]:
         "text": segment.text,
         "tokens": list(segment.tokens),
         "temperature": segment.temperature,
-        "avg_logprob": round(segment.avg_log_prob, 4),
         "compression_ratio": round(segment.compression_ratio, 4),
-        "no_speech_prob": round(segment.no_speech_prob, 4),
+        **{name: value for name, value in known.items() if value is not None},
         **({"language": segment.language} if segment.language else {}),
     }
 

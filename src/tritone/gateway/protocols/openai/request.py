@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, language_parameters
+from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, Words, language_parameters, search_of
 from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.texts import TextOptions
 
@@ -138,11 +138,6 @@ class TranscriptionRequest:
             search: dict[str, Any] = {**language_parameters(info, self.language, self.allowed_languages)}
         except InputError as error:
             raise FieldError("allowed_languages" if self.allowed_languages else "language", str(error)) from error
-        if info.has_word_times:
-            if self.words:
-                search["word_times"] = True
-            elif self.response_format in ("srt", "vtt") or self.each_channel:
-                search["word_times"] = "auto"  # captions end where words do
         if translate:
             if not info.translates:
                 why = f"'{info.name}' does not translate; Whisper models of several languages and Canary do"
@@ -154,20 +149,29 @@ class TranscriptionRequest:
             search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
         else:
             search |= hotwords(self.keywords)
-        return Ask(
+        words: Words = "wanted" if self.response_format in ("srt", "vtt") or self.each_channel else "none"
+        ask = Ask(
             model=info.name,
             search=search | dict(self.search),
             texts=self.texts,
             details=self.response_format != "text",  # which have the length of the audio, too
+            words="needed" if self.words and self.response_format == "verbose_json" else words,
             speakers=SpeakerOptions(model=self.speaker_model, num_speakers=self.num_speakers)
             if self.response_format == "diarized_json" and not self.each_channel
             else None,
             each_channel=self.each_channel,
         )
+        try:
+            search_of(ask, info)
+        except InputError as error:
+            raise FieldError("response_format" if ask.speakers else "timestamp_granularities", str(error)) from error
+        return ask
 
     def notices(self, info: ModelInfo) -> dict[str, str]:
-        """Headers that name the fields which had no influence on a model's answer, and say why; none if all had."""
+        """Headers that name what had no influence on a model's answer, and say why; none if all had."""
         ignored = dict(self.ignored)
+        if self.response_format in ("srt", "vtt") and not info.has_words:
+            ignored["times of words"] = "the model gives none, cues share the time of their segment by their lengths"
         if not info.has_prompt:
             if self.prompt:
                 ignored["prompt"] = "the model takes none" + ("" if info.decodes else ", keywords[] favours words")

@@ -119,6 +119,7 @@ def asked(config: Any, *, streams: bool, detects: bool = False, turns: TurnOptio
         early_end_s=_early_end(config.endpointing_config),
         ask=Ask(
             model=config.model,
+            words="needed" if config.enable_word_time_offsets else "none",
             texts=_texts(config, custom),
             speakers=_speakers(config),
             each_channel=config.enable_separate_recognition_per_channel,

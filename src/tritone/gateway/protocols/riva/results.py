@@ -8,6 +8,7 @@ from typing import Any
 
 from tritone.transcript import IDEOGRAPH, Span, Transcript
 
+UNKNOWN = 0.0  # of a confidence: as if the field were not there
 UNSPACED = re.compile(f"{IDEOGRAPH}.?$")  # texts of scripts that have no spaces, maybe with a mark at their end
 
 
@@ -39,16 +40,16 @@ class Results:
                 self._add_word(best, word, transcript.language)
         if not is_final:
             return
-        best.confidence = transcript.confidence
+        best.confidence = transcript.confidence or UNKNOWN
         for each in transcript.alternatives[1:]:
-            result.alternatives.add(transcript=_ended(each.text), confidence=each.confidence)
+            result.alternatives.add(transcript=_ended(each.text), confidence=each.confidence or UNKNOWN)
 
     def _add_word(self, alternative: Any, word: Span, language: str) -> None:
         alternative.words.add(
             word=word.text,
             start_time=round(1000 * word.start_s),
             end_time=round(1000 * word.end_s),
-            confidence=word.confidence,
+            confidence=word.confidence or UNKNOWN,
             speaker_tag=self._tag(word.speaker),
             language_code=language,
         )

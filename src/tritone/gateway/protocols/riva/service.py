@@ -248,7 +248,7 @@ class RecognitionStream:
         self._held = held
         self._live: Live | None = None
         self._partial: Transcript | None = None  # the latest, while it was not called stable
-        self._changed_s = 0.0  # seconds of audio that were received when it came
+        self._changed_s = 0.0  # where the audio ends that it is the text of, in seconds
 
     async def start(self) -> None:
         """Open the stream, unless its sample rate is yet to come."""
@@ -284,14 +284,14 @@ class RecognitionStream:
             if event.transcript is None or event.kind not in ("partial", "final"):
                 continue
             is_final = event.kind == "final"
-            self._partial, self._changed_s = None if is_final else event.transcript, self._received_s
+            self._partial, self._changed_s = None if is_final else event.transcript, self._written_s
             if is_final or self._interim:
                 await self._write(event.transcript, is_final=is_final)
 
     async def _answer_early(self) -> None:
         """Call a partial result stable when no token has followed it for long enough; once, until it changes."""
         found, early_s = self._partial, self._wanted.early_end_s
-        if found is not None and early_s and self._interim and self._received_s - self._changed_s >= early_s:
+        if found is not None and early_s and self._interim and self._written_s - self._changed_s >= early_s:
             self._partial = None
             await self._write(found, is_final=False, stability=STABLE)
 
@@ -306,6 +306,10 @@ class RecognitionStream:
     @property
     def _received_s(self) -> float:
         return 0.0 if self._live is None else self._live.received_s
+
+    @property
+    def _written_s(self) -> float:
+        return 0.0 if self._live is None else self._live.written_s
 
 
 def _results(config: Any) -> Results:
