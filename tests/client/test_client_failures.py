@@ -161,7 +161,7 @@ def test_what_a_client_abandons_is_not_computed_by_grpc(slow_server: TritonServe
             return int(statistics["inference_stats"][outcome].get("count", 0))
 
         before, dropped = counted("success"), counted("fail")
-        results = client.transcribe_iter([seconds(0.5), *[seconds(0.05)] * 40], "slow", concurrency=41)
+        results = client.transcribe_iter([seconds(0.5), *[seconds(0.2)] * 40], "slow", concurrency=41)
         next(results)
         del results  # the generator ends, and abandons what is in flight
         until(lambda: counted("success") - before + counted("fail") - dropped == 41)
