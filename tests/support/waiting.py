@@ -1,6 +1,5 @@
 """Waiting for what another thread, process or event loop does, before something is asserted of it."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,19 +17,6 @@ def until(fact: Callable[[], Fact], limit_s: float = LIMIT_S) -> Fact:
     """
     end = time.monotonic() + limit_s
     while not (seen := fact()):
-        assert time.monotonic() < end, _never(fact, seen, limit_s)
+        assert time.monotonic() < end, f"{fact.__qualname__} is {seen!r} after {limit_s:g} s"
         time.sleep(LOOK_S)
     return seen
-
-
-async def until_true(fact: Callable[[], Fact], limit_s: float = LIMIT_S) -> Fact:
-    """As `until`, of what the tasks of this event loop do."""
-    end = time.monotonic() + limit_s
-    while not (seen := fact()):
-        assert time.monotonic() < end, _never(fact, seen, limit_s)
-        await asyncio.sleep(LOOK_S)
-    return seen
-
-
-def _never(fact: Callable[[], object], seen: object, limit_s: float) -> str:
-    return f"{getattr(fact, '__qualname__', fact)} is {seen!r} after {limit_s:g} s"
