@@ -21,6 +21,8 @@
         pages                                           command lines of documents, and a reader who copies them
         shared, workers                                 results made once a run; which tests stay on one worker
         effort                                          how many examples a run tries
+        waiting                                         until what another thread or process does is done
+        switching/                                      how long a thread keeps the interpreter, for child processes
         stalls                                          repeats a test that failed while the machine stood still
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
@@ -60,6 +62,7 @@ from wire_toys import toy_server
 pytest_plugins = ["served_toys"]  # fixtures
 
 WARN = "PYTHONWARNDEFAULTENCODING"
+SWITCH_INTERVAL = "TRITONE_TEST_SWITCH_INTERVAL"  # for sitecustomize.py in support/switching
 TICKERS = pytest.StashKey[list["subprocess.Popen[bytes]"]]()
 
 
@@ -176,6 +179,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder with golden cases for tests/parity, searched at any depth; may be given several times. "
         "Default: tests/golden, and shared/golden beside the repository where it exists.",
     )
+    parser.addoption(
+        "--switch-interval",
+        type=float,
+        metavar="SECONDS",
+        help="how long a thread of Python keeps the interpreter while others wait for it (Python's own is 0.005), in "
+        "workers and in processes that tests start, too. With 1e-6 and with 1 threads meet in unusual orders.",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -226,6 +236,12 @@ def pytest_configure(config: pytest.Config) -> None:
     tests that interrupt a command would wait for ever.
     """
     effort.choose(quick="not slow" in config.option.markexpr)
+    if (interval := config.option.switch_interval) is not None:
+        sys.setswitchinterval(interval)
+        os.environ[SWITCH_INTERVAL] = str(interval)
+        first, others = str(Path(__file__).parent / "support" / "switching"), os.environ.get("PYTHONPATH", "")
+        if first not in others.split(os.pathsep):  # as in workers
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (first, others)))
     os.environ.pop(WARN, None)  # libraries that children import would fill their stderr
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

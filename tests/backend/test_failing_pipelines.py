@@ -4,7 +4,6 @@ import gc
 import importlib
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -22,6 +21,7 @@ from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
+from waiting import until
 
 START, END = 1, 2
 SETTINGS = Settings(sample_rate=16000)
@@ -452,7 +452,14 @@ class Continuous(Fragile):
 def test_requests_of_a_continuous_pipeline_are_answered_when_they_are_done(played: list[str]) -> None:
     offline, _ = model("offline")
     pipeline = offline._pipeline = Continuous()
-    offline._answering = importlib.import_module("tritone.backend.continuous").Answering(lambda: pipeline.has_room)
+    waits = threading.Event()
+
+    def has_room() -> bool:
+        if not pipeline.has_room:
+            waits.set()
+        return pipeline.has_room
+
+    offline._answering = importlib.import_module("tritone.backend.continuous").Answering(has_room)
     counted: list[str] = []
     offline._metrics = SimpleNamespace(count=lambda outcomes, *_: counted.extend(outcomes))
     first, second = PlayedRequest(1), PlayedRequest(2)
@@ -460,23 +467,27 @@ def test_requests_of_a_continuous_pipeline_are_answered_when_they_are_done(playe
     second.cancelled = True
     assert [given_up() for _, given_up in pipeline.under_way] == [False, True]
 
-    def finish() -> None:  # `execute` waits for room meanwhile
-        pipeline.under_way[1][0]()
+    def finish() -> None:  # while `execute` waits for room
+        if waits.wait(60):
+            pipeline.under_way[1][0]()
 
     bad, third = PlayedRequest(4, parameters='{"beam": "x"}'), PlayedRequest(np.nan)
-    timer = threading.Timer(0.05, finish)
-    timer.start()
+    finishing = threading.Thread(target=finish)
+    finishing.start()
     offline.execute([bad])
-    timer.join()
-    assert second.answered == [("2", 1)]
+    finishing.join()
+    assert until(lambda: second.answered) == [("2", 1)]
     assert first.answered == []
     offline.execute([third])
     for done, _ in (pipeline.under_way[0], pipeline.under_way[2]):
         done()
-    until = time.monotonic() + 60
-    while not (first.answered and third.answered and bad.answered) and time.monotonic() < until:
-        time.sleep(0.001)
-    assert first.answered == [("1", 1)]
+    assert until(lambda: first.answered) == [("1", 1)]
+    until(lambda: bad.answered and third.answered)
     assert [request.answered[0][0][0] for request in (bad, third)] == ["INVALID_ARG", "INVALID_ARG"]
-    offline.execute([])
+
+    def all_counted() -> bool:  # which is done when an answer has been sent, and told with the next batch
+        offline.execute([])
+        return len(counted) == 4
+
+    until(all_counted)
     assert sorted(counted) == ["bad_input", "bad_input", "ok", "ok"]

@@ -22,6 +22,7 @@ from tritone.repository import ModelOptions, build_repository, runtimes_of
 from tritone.repository.config import from_text
 from tritone.server import TritonServer, checks
 from tritone.server.checks import check_gpu, check_runtime, run_checks
+from waiting import until
 
 WORDS = ["one", "two two", "three", "a", "zero 0", "nine nine nine", "x"]
 
@@ -166,14 +167,13 @@ def test_a_model_that_is_stopped_while_it_is_compiled_ends_with_its_compilers(
     build_repository(
         [both], tmp_path / "repository", modes="offline", options=ModelOptions(runtime="torch", compile="2x1,1x2,2x3")
     )
-    compilers: list[psutil.Process] = []
     with TritonServer(tmp_path / "repository", quiet_options()) as running:
-        until = time.monotonic() + 120
-        while not compilers and time.monotonic() < until:
+
+        def compiling() -> list[psutil.Process]:
             below = psutil.Process(running.pid).children(recursive=True)
-            compilers = [each for each in below if "tritone.runtime.torch.compiling" in each.cmdline()]
-            time.sleep(0.05)
-        assert compilers
+            return [each for each in below if "tritone.runtime.torch.compiling" in each.cmdline()]
+
+        compilers = until(compiling, 120)
         start = time.monotonic()
     assert time.monotonic() - start < 30
     assert psutil.wait_procs(compilers, timeout=60)[1] == []

@@ -1,7 +1,6 @@
 """`tritone models` against a real server whose model control is locked."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tritone.cli.main import app
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.server import TritonServer
+from waiting import until
 from wire_toys import toy_server
 
 PROTOCOLS = ["grpc", "http"]
@@ -54,11 +54,14 @@ def test_models_are_listed_and_described(server: TritonServer, protocol: str):
     )
     with Client(url) as client:
         client.transcribe(np.zeros(1600, np.float32), model="count")
-    row, until = {"rows/batch": "0.0"}, time.monotonic() + 60
-    while row["rows/batch"] == "0.0" and time.monotonic() < until:  # Triton answers before it counts
+
+    def counted() -> dict[str, str] | None:  # Triton answers before it counts
         _, out, _ = run("stats", "count", "--url", url)
         names, values = (line.replace(" ms", "-ms").split() for line in out.splitlines())
         row = dict(zip(names, values, strict=True))
+        return None if row["rows/batch"] == "0.0" else row
+
+    row = until(counted)
     assert (row["model"], row["version"], row["failed"], row["rows/batch"]) == ("count", "1", "0", "1.0")
     assert int(row["requests"]) >= 1
     code, out, _ = run("config", "running", "--url", url)

@@ -10,7 +10,6 @@ import re
 import socket
 import ssl
 import sys
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,6 +37,7 @@ from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
+from waiting import until
 
 
 def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
@@ -91,14 +91,6 @@ def echo(gateway: Any) -> list[BaseRoute]:
 
 POSTED = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 ECHO: Any = {"echo": SimpleNamespace(routes=echo)}
-
-
-def eventually(holds: Any) -> None:
-    """Wait until it holds, at the longest as long as a busy machine may take."""
-    ends = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -173,8 +165,8 @@ def test_work_ends_when_its_client_is_gone(request_: bytes) -> None:
         state: Any = server.gateway
         with socket.create_connection(("127.0.0.1", server.port), 20) as one:
             one.sendall(request_)
-            eventually(lambda: hasattr(state, "waiting"))
-        eventually(lambda: hasattr(state, "left"))
+            until(lambda: hasattr(state, "waiting"))
+        until(lambda: hasattr(state, "left"))
         assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
         assert 'outcome="failed"' not in state.metrics.text().decode()
 
@@ -237,8 +229,7 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
 
 def test_a_gateway_without_triton_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:
     with started():
-        while not any(each.startswith("nothing can be asked yet: grpc://127.0.0.1:9: ") for each in caplog.messages):
-            time.sleep(0.01)
+        until(lambda: "nothing can be asked yet: grpc://127.0.0.1:9: " in caplog.text)
 
 
 def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
@@ -395,8 +386,7 @@ def test_a_gateway_that_ends_lets_streams_finish_and_takes_nothing_new(gateway: 
         live = run(speech.open(Ask(model="live"), 16000, Caller()))
         run(live.accept(toy_waveform("hello", 4)))
         running.end()
-        while ask(running.port, "/health/ready")[0] == 200:  # the loop has to hear of it
-            pass
+        until(lambda: ask(running.port, "/health/ready")[0] != 200)  # the loop has to hear of it
         status, body, headers = ask(running.port, "/echo", b"x")
         assert (status, body["error"]["code"], headers["retry-after"]) == (503, "draining", "1")
         events = run(live.finish())

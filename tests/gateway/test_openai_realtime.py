@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
 from tritone.server import TritonServer
+from waiting import until
 
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 AT_16K = {"type": "audio/pcm", "rate": SAMPLE_RATE}  # the toy's own rate, at which its answers are exact
@@ -49,7 +49,7 @@ def send(connection: Any, samples: Any, piece: int = 3200) -> None:
         connection.input_audio_buffer.append(audio=base64.b64encode(data[start : start + piece]).decode())
 
 
-def until(connection: Any, kind: str, count: int = 1) -> list[Any]:
+def events_until(connection: Any, kind: str, count: int = 1) -> list[Any]:
     """The events up to the one of that kind, so many of them."""
     events: list[Any] = []
     while sum(event.type == kind for event in events) < count:
@@ -95,7 +95,7 @@ def test_a_client_commits_what_it_sent(client: openai.OpenAI) -> None:
         for text in ("one two", "three"):
             send(connection, whole_frames(text, 3))
             connection.input_audio_buffer.commit()
-            events = until(connection, COMPLETED)
+            events = events_until(connection, COMPLETED)
             assert kinds(events) == [
                 "input_audio_buffer.committed",
                 "conversation.item.added",
@@ -119,7 +119,7 @@ def test_audio_comes_at_24_khz_by_default(client: openai.OpenAI) -> None:
         audio = soxr.resample(toy_waveform("abc", 8), SAMPLE_RATE, 24000)
         send(connection, audio)
         connection.input_audio_buffer.commit()
-        assert until(connection, COMPLETED)[-1].transcript == "abc"
+        assert events_until(connection, COMPLETED)[-1].transcript == "abc"
 
 
 def test_a_voice_activity_model_detects_turns(client: openai.OpenAI) -> None:
@@ -128,7 +128,7 @@ def test_a_voice_activity_model_detects_turns(client: openai.OpenAI) -> None:
         connection.session.update(session=session(turn_detection=detection))
         assert connection.recv().session.audio.input.turn_detection.threshold == 0.6
         send(connection, np.concatenate((PAUSE, whole_frames("one", 3), PAUSE, whole_frames("neo", 3), PAUSE)))
-        events = until(connection, COMPLETED, 2)
+        events = events_until(connection, COMPLETED, 2)
     one = [
         *("input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "input_audio_buffer.committed"),
         *("conversation.item.added", "conversation.item.done", COMPLETED),
@@ -159,7 +159,7 @@ def test_the_beta_has_events_of_its_own(client: openai.OpenAI) -> None:
         silence = base64.b64encode(b"\xff" * 4000).decode()
         connection.input_audio_buffer.append(audio=silence)
         connection.input_audio_buffer.commit()
-        events = until(connection, COMPLETED)
+        events = events_until(connection, COMPLETED)
         assert kinds(events) == ["input_audio_buffer.committed", "conversation.item.created", COMPLETED]
         assert events[-1].transcript == ""
         assert events[-1].usage.seconds == 0.5
@@ -170,12 +170,12 @@ def test_audio_that_is_cleared_is_forgotten(client: openai.OpenAI) -> None:
         connection.session.update(session=session(turn_detection=None))
         send(connection, whole_frames("one", 3))
         connection.input_audio_buffer.clear()
-        assert until(connection, "input_audio_buffer.cleared")
+        assert events_until(connection, "input_audio_buffer.cleared")
         connection.input_audio_buffer.commit()
-        assert "100 ms are needed" in until(connection, "error")[-1].error.message
+        assert "100 ms are needed" in events_until(connection, "error")[-1].error.message
         send(connection, whole_frames("two", 3))
         connection.input_audio_buffer.commit()
-        assert until(connection, COMPLETED)[-1].transcript == "two"
+        assert events_until(connection, COMPLETED)[-1].transcript == "two"
 
 
 def test_log_probabilities_come_when_they_are_asked_for(client: openai.OpenAI) -> None:
@@ -184,7 +184,7 @@ def test_log_probabilities_come_when_they_are_asked_for(client: openai.OpenAI) -
         connection.session.update(session=asked)
         send(connection, whole_frames("ab", 3))
         connection.input_audio_buffer.commit()
-        found = until(connection, COMPLETED)[-1].logprobs
+        found = events_until(connection, COMPLETED)[-1].logprobs
         assert [each.token for each in found] == ["a", "b"]
 
 
@@ -193,12 +193,12 @@ def test_deltas_wait_for_the_final_text_where_the_client_says_so(client: openai.
         connection.session.update(session=session(turn_detection=None, transcription={"delay": "high"}))
         send(connection, whole_frames("one two three", 3))
         connection.input_audio_buffer.commit()
-        events = until(connection, COMPLETED)
+        events = events_until(connection, COMPLETED)
         assert [event.delta for event in events if event.type == DELTA] == ["one two three"]
         connection.session.update(session=session(transcription={"delay": "low"}))
         send(connection, whole_frames("one two three", 3))
         connection.input_audio_buffer.commit()
-        events = until(connection, COMPLETED)
+        events = events_until(connection, COMPLETED)
         assert len([event for event in events if event.type == DELTA]) > 1
 
 
@@ -210,15 +210,15 @@ def test_a_second_model_writes_final_texts_also_while_no_audio_comes(client: ope
             | {"include": ["item.input_audio_transcription.logprobs"]}
         )
         send(connection, np.concatenate((PAUSE, whole_frames("one", 3), PAUSE)))  # and nothing after it
-        done = until(connection, COMPLETED)[-1]
+        done = events_until(connection, COMPLETED)[-1]
         assert (done.transcript, done.second_pass, done.logprobs) == ("One.", "done", [])
         # A wrong update leaves the stream as it is.
         connection.session.update(session=session(transcription={"final_model": "nobody"}))
-        assert until(connection, "error")[-1].error.code == "model_not_found"
+        assert events_until(connection, "error")[-1].error.code == "model_not_found"
         connection.session.update(session=session(transcription={"final_search": {"colour": 1}}, turn_detection=None))
         send(connection, whole_frames("one", 3))
         connection.input_audio_buffer.commit()
-        done = until(connection, COMPLETED)[-1]
+        done = events_until(connection, COMPLETED)[-1]
         assert (done.transcript, done.second_pass) == ("One.", "failed")
 
 
@@ -295,7 +295,7 @@ def test_audio_that_is_cut_within_samples_is_carried_over(client: openai.OpenAI)
         for start in range(0, len(data), 3333):
             connection.input_audio_buffer.append(audio=base64.b64encode(data[start : start + 3333]).decode())
         connection.input_audio_buffer.commit()
-        assert until(connection, COMPLETED)[-1].transcript == "one two"
+        assert events_until(connection, COMPLETED)[-1].transcript == "one two"
 
 
 def test_hostile_messages_harm_nobody(gateway: GatewayServer) -> None:
@@ -325,8 +325,7 @@ def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI, caplo
         with pytest.raises(ConnectionClosed):
             connection.recv()
     line = '"protocol": "openai-realtime", "method": "WEBSOCKET", "path": "/v1/realtime", "status": 404'
-    while line not in caplog.text:
-        time.sleep(0.01)
+    until(lambda: line in caplog.text)
 
 
 def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: TritonServer, monkeypatch: Any) -> None:
@@ -346,22 +345,22 @@ def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: Triton
             None,
         )
         there.session.update(session=session(turn_detection={"type": "server_vad"}))
-        detection = until(there, "session.updated")[-1].session.audio.input.turn_detection
+        detection = events_until(there, "session.updated")[-1].session.audio.input.turn_detection
         assert (detection.type, detection.silence_duration_ms) == ("server_vad", None)
         send(there, np.concatenate((whole_frames("one"), PAUSE, whole_frames("neo"), PAUSE)))
-        events = until(there, COMPLETED, 2)
+        events = events_until(there, COMPLETED, 2)
         assert [event.transcript for event in events if event.type == COMPLETED] == ["one", "neo"]
         there.input_audio_buffer.commit()  # of silence: an item without text
-        assert until(there, COMPLETED)[-1].transcript == ""
+        assert events_until(there, COMPLETED)[-1].transcript == ""
 
 
 def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: GatewayServer, client: Any) -> None:
     with connected(client) as connection:
         connection.session.update(session=session(turn_detection=None))
         send(connection, whole_frames("one two three", 3))
-        until(connection, DELTA)
+        events_until(connection, DELTA)
         connection.session.update(session=session(turn_detection=None))  # changes nothing
-        until(connection, "session.updated")  # and comes after all audio was heard
+        events_until(connection, "session.updated")  # and comes after all audio was heard
         accept = Live.accept
         with pytest.MonkeyPatch.context() as patch:
 
@@ -370,12 +369,12 @@ def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: G
 
             patch.setattr(Live, "accept", lost)
             send(connection, whole_frames("x", 3), piece=100_000)
-            failed = until(connection, FAILED)[-1]
+            failed = events_until(connection, FAILED)[-1]
             assert (failed.error.code, failed.error.type) == ("stream_lost", "server_error")
         assert Live.accept is accept
         send(connection, whole_frames("two", 3))
         connection.input_audio_buffer.commit()
-        events = until(connection, COMPLETED)
+        events = events_until(connection, COMPLETED)
         assert events[-1].transcript == "two"
         assert events[-1].item_id != failed.item_id
 
@@ -394,9 +393,9 @@ def test_a_key_is_needed_where_there_are_keys(triton: TritonServer, tmp_path: Pa
         with connected(mine) as connection, connected(mine) as second:
             connection.session.update(session=session(turn_detection=None))
             send(connection, whole_frames("one two three", 3))
-            until(connection, DELTA)
+            events_until(connection, DELTA)
             send(second, PAUSE, piece=100_000)  # its second stream
-            assert until(second, "error")[-1].error.type == "rate_limit_error"
+            assert events_until(second, "error")[-1].error.type == "rate_limit_error"
             with pytest.raises(ConnectionClosed):
                 second.recv()
 

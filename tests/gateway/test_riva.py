@@ -4,7 +4,6 @@ import io
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -32,6 +31,7 @@ from tritone.gateway.protocols.riva import messages
 from tritone.gateway.server import GatewayServer
 from tritone.net.limits import Tls
 from tritone.server import TritonServer
+from waiting import until
 
 TIMEOUT_S = 60.0
 LINEAR = riva.client.AudioEncoding.LINEAR_PCM
@@ -400,13 +400,6 @@ def test_a_client_that_leaves_frees_its_stream(served: GatewayServer, connect: C
         going_on.set()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < ends, "it did not happen"
-        time.sleep(0.01)
-
-
 def started(triton: Any, **options: Any) -> AbstractContextManager[GatewayServer]:
     given = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, **options)
     return GatewayServer(given, protocols={"riva": protocol}).background()
@@ -457,6 +450,12 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_option(served: GatewayS
         pass
 
 
+def of_access(caplog: Any, count: int) -> list[Any]:
+    """The lines of the log of calls; none before there are so many."""
+    found = [json.loads(each.getMessage()) for each in caplog.records if each.name == "tritone.gateway.access"]
+    return found if len(found) == count else []
+
+
 def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
     triton: Any, connect: Clients, tmp_path: Path, caplog: Any
 ) -> None:
@@ -476,7 +475,7 @@ def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
         until(lambda: metrics("tritone_gateway_requests_total", labels) == 1)
         labels = {"protocol": "riva", "code": "unauthorized"}
         until(lambda: metrics("tritone_gateway_refusals_total", labels) == 1)
-    lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == "tritone.gateway.access"]
+        lines = until(lambda: of_access(caplog, 2))  # which are written last
     found = sorted((each["caller"], each["status"], each["client"], each["path"]) for each in lines)
     path = f"/{messages.SERVICE}/Recognize"
     assert found == [("", 401, "127.0.0.1", path), ("call-centre", 200, "127.0.0.1", path)]

@@ -26,6 +26,7 @@ from tritone.pipelines.whisper.streams import WhisperStreams
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 from tritone.transcript import Transcript
+from waiting import until
 
 pytestmark = pytest.mark.slow  # a server, and a model that is exported first
 ASKED = {"language": "de", "beam": 2, "temperature": "0", "no_speech_threshold": "none"}
@@ -221,9 +222,9 @@ def test_a_request_whose_client_gave_up_is_dropped_while_it_is_decoded(
     long, endless = speech(58.0), {**ASKED, "temperature": "0,0,0,0,0,0,0,0", "log_prob_threshold": 0}
     with Client(continuous_server.grpc_address, timeout_s=0.5, retries=0) as hasty:
         assert isinstance(hasty.transcribe([long], search=endless)[0].error, ServerTimeoutError)
-    refused = "refused"
-    until = time.monotonic() + 60
-    while metrics_of(continuous_server, "small").get(refused, 0) < 1 and time.monotonic() < until:
+
+    def refused() -> float:  # which is told with the next request
         assert continuous.transcribe(speech(0.3), search=ASKED).error is None
-        time.sleep(0.1)
-    assert metrics_of(continuous_server, "small").get(refused) == 1
+        return metrics_of(continuous_server, "small").get("refused", 0.0)
+
+    assert until(refused) == 1

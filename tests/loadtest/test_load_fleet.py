@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,10 @@ import pytest
 from tritone.errors import OperatorError
 from tritone.loadtest.processes.fleet import Fleet
 from tritone.loadtest.processes.worker import Link
+from waiting import until
 
 TIMEOUT_S = 60.0
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,6 @@ class Hang:
         link.ready()
         while True:
             time.sleep(60)
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def is_gone(pid: int) -> bool:
@@ -118,7 +112,7 @@ def test_leaving_by_an_error_leaves_no_process():
 def test_no_process_outlives_the_one_that_started_it(tmp_path: Path):
     script = tmp_path / "parent.py"
     script.write_text(
-        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys, time; sys.path[:0] = {[str(folder) for folder in (HERE, HERE.parent / 'support')]}\n"
         "from test_load_fleet import Count, Fleet, Hang\n"
         "with Fleet([Count(0), Hang()]) as fleet:\n"
         "    fleet.begin()\n"
@@ -133,4 +127,4 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path):
         assert len(pids) == 2
         assert not any(map(is_gone, pids))
         parent.kill()
-    assert until(lambda: all(map(is_gone, pids)))
+    until(lambda: all(map(is_gone, pids)))

@@ -25,6 +25,7 @@ from tritone.loadtest.senders.open import open_sender
 from tritone.loadtest.senders.wire import Reply, Target, encode
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer
+from waiting import until
 from wire_toys import toy_server
 
 RATE = 8000
@@ -340,14 +341,10 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: Triton
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        deadline = time.monotonic() + 60
-        while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        children = psutil.Process(process.pid).children()
+        children = until(psutil.Process(process.pid).children)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "None\n"
         assert process.wait(30) == 0
-    assert children
     # The last of them may end after their parent, and is then for the system to bury.
     assert not psutil.wait_procs(children, timeout=60)[1]
 

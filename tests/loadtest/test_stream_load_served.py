@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from serving import RawClient, alive
+from serving import RawClient, left
 from tritone.client import Endpoint
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import LoadOptions, WindowPlan
@@ -23,6 +23,7 @@ from tritone.loadtest.streams.pacing import Column, Kind
 from tritone.loadtest.streams.run import has
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer, free_ports
+from waiting import until
 from wire_toys import toy_server
 
 RATE = 8000
@@ -248,12 +249,11 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_proces
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        while not (children := psutil.Process(process.pid).children()):
-            assert process.poll() is None
+        children = until(psutil.Process(process.pid).children)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "None\n"
         assert process.wait(30) == 0
-    assert alive(children) == []
+    assert left(children) == []
 
 
 @pytest.mark.slow

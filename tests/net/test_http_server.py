@@ -4,8 +4,7 @@ import asyncio
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -27,6 +26,7 @@ from tritone.net.loop_thread import LoopThread
 from tritone.net.refusal import RefusedError
 from tritone.net.upload import Upload
 from tritone.net.websockets import ClientProtocol
+from waiting import until
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -196,10 +196,10 @@ def test_bodies_of_requests_that_wait_are_bounded(port: int, echo: Echo, server:
     with connected(port) as one:
         sender = threading.Thread(target=one.sendall, args=(sent,))
         sender.start()
-        eventually(lambda: len(server._state.connections) == 1)
+        until(lambda: len(server._state.connections) == 1)
         (connection,) = server._state.connections
         assert isinstance(connection, Connection)
-        eventually(connection._is_full)
+        until(connection._is_full)
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), connection.loop).result(20)
         assert connection.flow.read_paused
         connection.loop.call_soon_threadsafe(connection.flow.resume_reading)  # as uvicorn does at each `receive`
@@ -215,7 +215,7 @@ def test_bodies_of_requests_that_wait_are_bounded(port: int, echo: Echo, server:
 def test_work_for_a_client_that_goes_ends_though_more_requests_wait(port: int, echo: Echo) -> None:
     with connected(port) as one:
         one.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" + 3 * GET)
-    eventually(lambda: echo.left == ["waiting"])
+    until(lambda: echo.left == ["waiting"])
 
 
 @pytest.mark.parametrize("behind", [b"", GET], ids=["", "another request"])
@@ -224,7 +224,7 @@ def test_a_refusal_is_not_written_into_an_answer(port: int, echo: Echo, behind: 
         one.sendall(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n" + behind)
         assert echo.begun.wait(20)
         one.sendall(b"noise\r\n\r\n")
-        eventually(lambda: echo.left == ["waiting"])
+        until(lambda: echo.left == ["waiting"])
         seen = b""
         with suppress(ConnectionError):
             while part := one.recv(65536):
@@ -280,13 +280,13 @@ def test_work_for_a_client_that_goes_is_told_so_at_once(port: int, echo: Echo, s
     """Also behind a body of which more is there than is read at once: reading may have paused."""
     with connected(port) as one:
         one.sendall(b"POST /wait HTTP/1.1\r\nHost: x\r\n" + f"Content-Length: {size}\r\n\r\n".encode() + size * b"x")
-    eventually(lambda: echo.left == ["waiting"])
+    until(lambda: echo.left == ["waiting"])
 
 
 def test_a_body_whose_client_goes_is_given_up(port: int, echo: Echo) -> None:
     with connected(port) as one:
         one.sendall(HEAD + b"Content-Length: 100\r\n\r\nx")
-    eventually(lambda: echo.left == ["coming"])
+    until(lambda: echo.left == ["coming"])
 
 
 def test_a_slow_body_is_refused(port: int) -> None:
@@ -302,7 +302,7 @@ def test_noise_behind_a_request_ends_it(port: int, echo: Echo) -> None:
         one.sendall(b"noise\r\n\r\n")
         assert answer(one)[0] == b"HTTP/1.1 400 Bad Request"
         assert is_closed(one)
-    eventually(lambda: echo.left == ["waiting"])
+    until(lambda: echo.left == ["waiting"])
 
 
 def test_a_half_made_handshake_ends(echo: Echo, monkeypatch: pytest.MonkeyPatch, tls: ssl.SSLContext) -> None:
@@ -357,10 +357,3 @@ def test_a_server_that_stops_waits_for_answers_no_longer_than_it_is_told(echo: E
             assert is_closed(one)
             assert is_closed(idle)
     assert echo.left == ["waiting"]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -27,6 +27,7 @@ from tritone.result import Result
 from tritone.search.compiled import kept as kept_module
 from tritone.search.compiled.kept import Kept
 from tritone.search.options import SearchOptions
+from waiting import until
 
 TIMEOUT_S = 60
 BEAM = SearchOptions(mode="prefix-beam")
@@ -257,8 +258,7 @@ def test_closing_ends_and_reaps_the_child(kept: Kept, child: Callable[[str], Pat
     child(f"open({str(gate)!r}, 'w').close(); import time; time.sleep(600)")
     ahead, told = begun()
     gate.read_bytes()  # it runs
-    process = ahead._child
-    assert process is not None
+    process = until(lambda: ahead._child)
     ahead.close()
     assert process.returncode == -signal.SIGKILL
     assert not any(thread.name == "tritone-ahead" and thread.is_alive() for thread in threading.enumerate())

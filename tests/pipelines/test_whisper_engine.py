@@ -423,10 +423,19 @@ def submit(
     engine.submit(pipeline.course(speech(seconds), options), done)
 
 
-def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(either: WhisperPipeline) -> None:
+def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_long_one(
+    either: WhisperPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[float] = []
-    over = threading.Semaphore(0)
+    all_there, over = threading.Event(), threading.Semaphore(0)
     few = small(either, windows=2, rows=5)
+    play = few._round
+
+    def round_() -> None:
+        assert all_there.wait(60)
+        play()
+
+    monkeypatch.setattr(few, "_round", round_)
 
     def done(seconds: float) -> Callable[[Any], None]:
         def told(result: Any) -> None:
@@ -439,6 +448,7 @@ def test_more_recordings_than_slots_wait_and_a_short_one_does_not_wait_for_a_lon
     lengths = [9.0, 8.0, 0.5, 0.6, 0.7]
     for seconds in lengths:
         submit(few, either, seconds, replace(PLAIN, beam=5 if seconds == 0.6 else 1), done(seconds))
+    all_there.set()
     for _ in lengths:
         assert over.acquire(timeout=60)
     assert set(ended[:3]) == {0.5, 0.6, 0.7}

@@ -28,6 +28,7 @@ from tritone.net.tls import expiry
 from tritone.proxy import Limits, Tls
 from tritone.proxy.request import serve
 from tritone.server import TritonServer, free_ports
+from waiting import until
 
 
 def test_health_is_answered_while_somebody_holds_all_connections(upstream: TritonServer) -> None:
@@ -291,16 +292,11 @@ def test_a_renewed_certificate_is_used_without_a_restart(
     assert told == [expected]
 
     put("client", ".pem")  # its key is still to come
-    deadline = time.monotonic() + 60
-    while "the old one stays" not in caplog.text:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: "the old one stays" in caplog.text)
     assert [shown(port) for port in ports] == [certificate("server")] * 2
     put("client", ".key")
-    while [shown(port) for port in ports] != [certificate("client")] * 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert "is used from now on" in caplog.text
+    until(lambda: [shown(port) for port in ports] == [certificate("client")] * 2)
+    until(lambda: "is used from now on" in caplog.text)
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----", b"\xff"])

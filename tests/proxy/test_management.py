@@ -1,7 +1,6 @@
 """The metrics port: health, and drains by `tritone drain`, while streams are live."""
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +11,7 @@ from proxied import KEY, Start, body, get, infer, post
 from tritone.cli.main import app
 from tritone.proxy import Proxy
 from tritone.server import free_ports
+from waiting import until
 
 WAIT_S = 60
 
@@ -48,9 +48,7 @@ def test_a_drain_lasts_until_the_last_stream_has_ended_and_refuses_new_ones(prox
         assert chunk(proxy, stream, start=True) == (200, f"1 1 of {stream}")
     with ThreadPoolExecutor(1) as pool:
         drained = pool.submit(drain, proxy, "--settle-s", "0", "--limit-s", str(WAIT_S))
-        pause = threading.Event()
-        while state(proxy)["state"] != "draining":
-            assert not pause.wait(0.05)
+        until(lambda: state(proxy)["state"] == "draining")
         assert is_ready(proxy) == [503, 503]
         assert "tritone_proxy_draining 1" in proxy.metrics()
         status, told = chunk(proxy, 4, start=True)

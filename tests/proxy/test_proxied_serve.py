@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from proxied import Served, body, get, infer
 from tritone.cli.main import app
 from tritone.keys import find_key
 from tritone.net.prometheus import samples
+from waiting import until
 from wire_toys import write_models
 
 ROOT = Path(__file__).parents[2]
@@ -60,12 +60,8 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     stream = body(parameters={"sequence_id": 5, "sequence_start": True})
     assert infer(served.http, "running", stream)[0] == 200
     triton.kill()
-    deadline = time.monotonic() + WAIT_S
-    while get(served.http, "/v2/health/ready")[0] == 200:
-        assert time.monotonic() < deadline
-    while get(served.http, "/v2/health/ready")[0] != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: get(served.http, "/v2/health/ready")[0] != 200)
+    until(lambda: get(served.http, "/v2/health/ready")[0] == 200)
     assert "\ntritone_server_starts_total 2.0\n" in get(served.metrics, "/metrics")[1].decode()
     assert infer(served.http, "count", body()) == (200, "2 0.8")
     status, told = infer(served.http, "running", body(parameters={"sequence_id": 5}))
@@ -80,11 +76,9 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     # what is in flight ends, what is new is refused
     busy = http.client.HTTPConnection("127.0.0.1", served.http, timeout=20)
     busy.request("POST", "/v2/models/slow/infer", json.dumps(body([1.0])))
-    while "tritone_proxy_requests_in_flight 1" not in get(served.metrics, "/metrics")[1].decode():
-        pass
+    until(lambda: "tritone_proxy_requests_in_flight 1" in get(served.metrics, "/metrics")[1].decode())
     served.process.send_signal(signal.SIGTERM)
-    while get(served.http, "/v2/health/ready")[0] == 200:
-        pass
+    until(lambda: get(served.http, "/v2/health/ready")[0] != 200)
     status, told = infer(served.http, "count", body())
     assert (status, "is ending" in told) == (503, True)
     assert busy.getresponse().status == 200
@@ -130,9 +124,7 @@ def test_a_pod_that_goes_keeps_fifty_live_streams_until_they_end(served: Served)
             assert all(each.wait(WAIT_S) for each in speaking)
             command = [sys.executable, "-c", "from tritone.cli.main import app; app()", *hook]
             with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as drain:
-                deadline = time.monotonic() + WAIT_S
-                while spoken(served, 99, start=True, end=True)[0] == 200:
-                    assert time.monotonic() < deadline
+                until(lambda: spoken(served, 99, start=True, end=True)[0] != 200)
                 for port in (served.http, served.metrics):
                     assert get(port, "/v2/health/ready")[0] == 503
                     assert get(port, "/v2/health/live")[0] == 200

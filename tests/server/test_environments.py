@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving import Ask, RawClient, alive, descendants, kill_tree, ports, quiet_options, regions
+from serving import Ask, RawClient, descendants, kill_tree, left, ports, quiet_options, regions
 from toy import toy_waveform
 from tritone.families.generic.python import export_python
 from tritone.repository import ModelOptions, build_repository
@@ -244,7 +244,7 @@ def test_a_server_answers_and_ends_in_odd_surroundings(
     # Without an output nobody knows the moment from which a signal is no longer one that came while it started.
     fine = (0, 128 + signal.SIGTERM) if case.redirected else (0,)
     assert process.wait(START_S) in fine, (tmp_path / "log").read_text(encoding="utf-8")
-    assert alive(below) == []
+    assert left(below) == []
     assert not regions(process.pid)
     said = (tmp_path / "log").read_text(encoding="utf-8")
     assert "Traceback" not in said

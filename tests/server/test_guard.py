@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 
-from serving import alive, descendants, regions
+from serving import descendants, left, regions
 from tritone.server.guard import Guard
 from wire_toys import write_models
 
@@ -37,11 +36,7 @@ def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(t
         assert {"tritonserver", "triton_python_b"} <= {each.name()[:15] for each in below}
         assert list((tmp_path / "temporary").glob("tritone-server-*"))
         owner.kill()
-    psutil.wait_procs(below, timeout=60)
-    deadline = time.monotonic() + 30
-    while alive(below) and time.monotonic() < deadline:  # zombies of a foreign parent are waited for by nobody
-        time.sleep(0.05)
-    assert alive(below) == []
+    assert left(below) == []
     assert not regions(owner.pid)
     assert not list((tmp_path / "temporary").glob("tritone-server-*"))
 
@@ -63,9 +58,7 @@ def test_whatever_of_the_servers_group_does_not_end_when_told_is_killed(tmp_path
         assert guard._process.stdin is not None
         guard._process.stdin.close()  # as the kernel does when the owner is killed
         guard._process.wait(timeout=30)
-        deadline = time.monotonic() + 60
-        while (left := alive([child, psutil.Process(leader.pid)])) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for process in left:
+        still_there = left([child, psutil.Process(leader.pid)])
+        for process in still_there:
             process.kill()
-    assert left == []
+    assert still_there == []

@@ -20,6 +20,7 @@ from tritone.repository import ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer, supervisor
 from tritone.server.control import Control
 from tritone.server.watch import Failures, ModelWatch
+from waiting import until
 
 WAIT_S = 60
 REFUSED = ("NOT_FOUND", "UNAVAILABLE", "CANCELLED")  # the last two by a connection that ends
@@ -169,18 +170,20 @@ def test_a_model_without_its_process_is_not_ready_until_it_is_loaded_again(repos
     said: list[str] = []
     with TritonServer(repository, quiet_options()) as server:
         watch = ModelWatch(server, said.append)
-        watch.look()
-        model_process(server.pid).kill()
-        while not said:
+
+        def seen() -> int:
             watch.look()
+            return len(said)
+
+        assert seen() == 0
+        model_process(server.pid).kill()
+        until(lambda: seen() == 1)
         assert said[0].startswith("model 'toy' lost its process")
         raw = RawClient(server.grpc_address)
-        while raw.grpc.is_model_ready("toy"):
-            pass
+        until(lambda: not raw.grpc.is_model_ready("toy"))
         assert not raw.grpc.is_server_ready()
         assert isinstance(raw.ask(Ask(model="toy", wav=toy_waveform("up"))), Refusal)
-        while len(said) < 2:
-            watch.look()
+        until(lambda: seen() == 2)
         assert "is ready again" in said[1]
         assert raw.ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
         assert not watch.hopeless

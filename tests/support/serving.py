@@ -21,6 +21,7 @@ import tritonclient.grpc as triton
 
 from tritone.server import ServerOptions, TritonServer, free_ports
 from tritone.server.checks import SHARED_MEMORY
+from waiting import LIMIT_S, LOOK_S
 
 TIMEOUT_S = 30.0
 # Regions of killed runs stay until the machine ends, and numbers of processes come again.
@@ -188,6 +189,14 @@ def kill_tree(process: "subprocess.Popen[str]") -> None:
     process.communicate()
     for region in [name for pid in pids for name in regions(pid)]:
         (SHARED_MEMORY / region).unlink(missing_ok=True)
+
+
+def left(processes: Sequence[psutil.Process], limit_s: float = LIMIT_S) -> list[psutil.Process]:
+    """Those that still run after a while: what was killed ends when the kernel gets to it."""
+    end = time.monotonic() + limit_s
+    while (found := alive(processes)) and time.monotonic() < end:
+        time.sleep(LOOK_S)
+    return found
 
 
 def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:

@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
 from fake_speech import FakeSpeech, floats, heard, speech
+from waiting import until
 
 Connect = Callable[..., ClientConnection]
 
@@ -286,4 +287,4 @@ def test_a_wrong_message_has_a_clear_error_and_ends_its_connection(
         (*_, last), code = heard(client)
     assert said in (last.get("error") or last["message"])
     assert code == 1008
-    assert not fake.open_ones
+    until(lambda: not fake.open_ones)

@@ -3,8 +3,7 @@
 import json
 import os
 import socket as plain
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -13,6 +12,7 @@ from websockets.sync.client import connect
 from fake_speech import FakeSpeech, heard, speech
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
+from waiting import until
 
 PING_S = 0.2
 
@@ -34,11 +34,6 @@ def asking(fake: FakeSpeech) -> Iterator[GatewayServer]:
     options = GatewayOptions(triton="127.0.0.1:9", port=0, ping_s=PING_S)
     with serving(options, fake) as running:
         yield running
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.005)
 
 
 def frame(message: bytes, *, text: bool = False) -> bytes:
@@ -67,10 +62,10 @@ def mute(asking: GatewayServer) -> Iterator[plain.socket]:
 
 
 def test_a_client_whose_network_is_gone_leaves_nothing(mute: plain.socket, fake: FakeSpeech) -> None:
-    wait_until(lambda: bool(fake.asked))
+    until(lambda: bool(fake.asked))
     fake.delay_s = 600
     mute.sendall(frame(speech(7).tobytes()))
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
 
 
 def test_a_client_that_does_not_read_is_given_up(
@@ -82,7 +77,7 @@ def test_a_client_that_does_not_read_is_given_up(
     with suppress(OSError):  # the connection is cut
         while True:
             mute.sendall(frame(speech(7, 0).tobytes()))
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
 
 
 def test_a_client_is_kept_while_its_answer_waits_behind_audio(asking: GatewayServer, fake: FakeSpeech) -> None:
@@ -125,9 +120,9 @@ def test_a_client_that_sends_nothing_is_left(fake: FakeSpeech) -> None:
         1008,
         "idle: nothing came for 0.5 s",
     )
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
 
 
 def test_a_client_that_was_told_the_reason_need_not_read_it(mute: plain.socket, fake: FakeSpeech) -> None:
     mute.sendall(frame(os.urandom(3)))
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)

@@ -7,8 +7,6 @@ import shutil
 import socket as plain
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from fake_speech import heard
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.gateway.server import GatewayServer
+from waiting import until
 
 PAGE = Path(__file__).parents[3] / "docs" / "applications" / "gateway-websocket.md"
 TEXT = "hello world"
@@ -99,18 +98,13 @@ def test_clients_that_vanish_leave_no_stream_at_triton(gateway: GatewayServer) -
         client.send('{"type": "end"}')
         messages, _ = heard(client)
     assert messages[-2]["text"] == TEXT
-    wait_until(lambda: gateway.gateway.speech.open_streams == 0)
-    assert asyncio.run_coroutine_threadsafe(left_tasks(), gateway.loop).result(60) == []  # type: ignore[arg-type]
+    until(lambda: gateway.gateway.speech.open_streams == 0)
+    until(lambda: asyncio.run_coroutine_threadsafe(left_tasks(), gateway.loop).result(60) == [])  # type: ignore[arg-type]
 
 
 async def left_tasks() -> list[str]:
     """Tasks of conversations; those of the server itself have other names."""
     return [str(task) for task in asyncio.all_tasks() if "sockets.py" in str(task.get_coro())]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.005)
 
 
 # The clients of the document

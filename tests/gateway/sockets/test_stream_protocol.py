@@ -4,7 +4,6 @@ import json
 import socket as plain
 import struct
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.server import GatewayServer
 from tritone.installing import pip_install
 from tritone.texts import TextOptions
+from waiting import until
 
 Connect = Callable[..., ClientConnection]
 
@@ -27,11 +27,6 @@ Connect = Callable[..., ClientConnection]
 def start(client: ClientConnection, **options: Any) -> dict[str, Any]:
     client.send(json.dumps({"type": "start", **options}))
     return json.loads(client.recv(60))
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.005)
 
 
 def test_samples_become_partial_and_final_texts(connect: Connect) -> None:
@@ -182,7 +177,7 @@ def test_a_wrong_message_is_told_and_ends_the_stream(
         found, ended = heard(client)
     assert said in found[0]["message"]
     assert ended == 1008
-    assert not fake.open_ones
+    until(lambda: not fake.open_ones)
 
 
 def test_errors_of_the_models_say_what_to_do(connect: Connect, fake: FakeSpeech) -> None:
@@ -207,7 +202,7 @@ def test_a_message_that_is_too_large_ends_its_connection_alone(connect: Connect,
         # The head of a message alone: it is refused before the rest comes, and nothing is left to be reset.
         client.socket.sendall(struct.pack("!BBQ4s", 0x82, 0xFF, 2 << 20, bytes(4)))
         assert heard(client) == ([], 1009)
-        wait_until(lambda: len(fake.open_ones) == 1)
+        until(lambda: len(fake.open_ones) == 1)
         other.send(speech(7).tobytes())
         assert json.loads(other.recv(60))["text"] == "7"
 
@@ -221,7 +216,7 @@ def test_others_are_heard_during_a_flood(connect: Connect, fake: FakeSpeech) -> 
             flood.send(b"\0\0")
         client.send(speech(7).tobytes())
         assert json.loads(client.recv(60))["text"] == "7"
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
 
 
 def test_a_client_that_vanishes_during_work_for_it_leaves_nothing(
@@ -231,9 +226,9 @@ def test_a_client_that_vanishes_during_work_for_it_leaves_nothing(
     client = connect("/v1/stream")
     start(client)
     client.send(speech(7).tobytes())
-    wait_until(lambda: bool(fake.open_ones))
+    until(lambda: bool(fake.open_ones))
     client.socket.shutdown(plain.SHUT_RDWR)  # no word of good-bye
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
 
 
 def test_many_who_come_and_go_leave_nothing(connect: Connect, fake: FakeSpeech) -> None:
@@ -245,4 +240,4 @@ def test_many_who_come_and_go_leave_nothing(connect: Connect, fake: FakeSpeech) 
             client.socket.shutdown(plain.SHUT_RDWR)
         else:
             client.close()
-    wait_until(lambda: not fake.open_ones)
+    until(lambda: not fake.open_ones)
