@@ -17,18 +17,32 @@ from tritone.transcript import Segment, Span, Transcript, joined
 
 PAUSE_S = 0.8  # between two words of which the later begins a new phrase
 SLACK_S = 0.05  # by which times of words of one voice may overlap
+NEAR = 16  # characters of a text that no word has, such as marks between two of them
 UNPRINTABLE = frozenset({"Cc", "Cs"})  # Unicode categories: control characters, halves of surrogate pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Word(Span):
+    """A word. `spaced`: whether a space is before it; None: nobody knows, so that its script says it."""
+
+    spaced: bool | None = None
+
+    def follows(self, before: str) -> str:
+        """The space between a text and this word, or ""."""
+        if self.spaced is None:
+            return " " if len(joined(before, self.text)) > len(before) + len(self.text) else ""
+        return " " if self.spaced else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """Words that one speaker says without a pause; at least one."""
 
-    words: tuple[Span, ...]
+    words: tuple[Word, ...]
 
     @property
     def text(self) -> str:
-        return reduce(joined, (word.text for word in self.words))
+        return reduce(lambda text, word: text + word.follows(text) + word.text, self.words[1:], self.words[0].text)
 
     @property
     def start_s(self) -> float:
@@ -51,8 +65,10 @@ def printable(text: str) -> str:
     return " ".join("".join(shown).split())
 
 
-def words_of(transcript: Transcript) -> list[Span]:
+def words_of(transcript: Transcript) -> list[Word]:
     """The words of a transcript, each without spaces; one of several parts ("5 p.m.") is divided by their lengths.
+
+    Where the text has them, it says where spaces are: words of Chinese or Thai may be parts of what has none.
 
     Raises:
         InputError: the transcript has text but no words.
@@ -62,7 +78,17 @@ def words_of(transcript: Transcript) -> list[Span]:
             "the transcript has no times of words; ask the model for them (Whisper: word_times), or choose a format "
             "without"
         )
-    return [part for word in transcript.words for part in _parted(word)]
+    text, at = printable(transcript.text), 0
+    found: list[Word] = []
+    for span in transcript.words:
+        parts = _parted(span)
+        if parts and (place := text.find(parts[0].text, at, at + len(span.text) + NEAR)) >= 0:
+            parts[0] = replace(parts[0], spaced=place == 0 or text[place - 1] == " ")
+            at = place + len(parts[0].text)
+            for part in parts[1:]:
+                at = max(at, text.find(part.text, at, at + len(part.text) + NEAR) + len(part.text))
+        found += parts
+    return found
 
 
 def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:
@@ -91,10 +117,10 @@ def foreign(transcript: Transcript, phrase: Phrase) -> str:
     return parts[at][1] if at < len(parts) and parts[at][1] != transcript.language else ""
 
 
-def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) -> list[list[Span]]:
+def _runs(words: Sequence[Word], segments: Sequence[Segment], pause_s: float) -> list[list[Word]]:
     ends = {word.speaker: _ends(segments, word.speaker) for word in words}
-    found: list[list[Span]] = []
-    open_runs: dict[str, list[Span]] = {}
+    found: list[list[Word]] = []
+    open_runs: dict[str, list[Word]] = {}
     between: dict[str, list[Span]] = {}  # words of others since the last one of a speaker
     for word in words:
         run = open_runs.get(word.speaker)
@@ -129,16 +155,16 @@ def _ends(segments: Sequence[Segment], speaker: str) -> list[float]:
     return [each.end_s for each in segments if not overlap or each.speaker == speaker]
 
 
-def _parted(span: Span) -> list[Span]:
+def _parted(span: Span) -> list[Word]:
     """A span as words without spaces, which share its time by their lengths."""
     texts = printable(span.text).split()
-    if len(texts) == 1:
-        return [replace(span, text=texts[0])]
-    return list(divided(span, texts))
+    word = Word(span.text, span.start_s, span.end_s, span.confidence, span.speaker)
+    parts = [replace(word, text=texts[0])] if len(texts) == 1 else divided(word, texts)
+    return [replace(part, spaced=True) if index else part for index, part in enumerate(parts)]
 
 
-def divided(span: Span, texts: Iterable[str]) -> Iterator[Span]:
-    """Spans of these texts, which share the time of one by their lengths."""
+def divided(span: Word, texts: Iterable[str]) -> Iterator[Word]:
+    """Words of these texts, which share the time of one by their lengths."""
     pieces = list(texts)
     total, done = sum(map(len, pieces)), 0
     length_s = max(0.0, span.end_s - span.start_s)
