@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import av
 import pytest
@@ -273,8 +274,8 @@ def test_silence_can_be_written_in_every_format(name: str) -> None:
 def test_ffmpeg_reads_the_subtitles(name: str) -> None:
     """The library behind most players."""
     written = write(name, transcript(*said("one two & three"), *said("four <five> six", start_s=4.0), audio_s=9.0))
-    with av.open(io.BytesIO(written.encode()), format={"srt": "srt", "vtt": "webvtt"}[name]) as container:
-        packets = [packet for packet in container.demux() if packet.size]
+    with av.open(io.BytesIO(written.encode()), "r", format={"srt": "srt", "vtt": "webvtt"}[name]) as container:
+        packets: list[Any] = [packet for packet in container.demux() if packet.size]
     times = [
         (round(1000 * packet.pts * packet.time_base), round(1000 * packet.duration * packet.time_base))
         for packet in packets
