@@ -8,7 +8,7 @@ it: marks and small kana behind, opening brackets before it, vowels of Thai on e
 
 import re
 import unicodedata
-from functools import cache
+from functools import lru_cache
 
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f0b-\u0f14\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff"
@@ -26,16 +26,16 @@ VIRAMA = 9  # combining class of marks below which the next consonant is written
 
 def units(text: str) -> list[str]:
     """The parts of a text without spaces between which a line may end; one, where the script has spaces."""
-    found: list[str] = []
+    parts: list[str] = []
     for letter in text:
-        if found and not _may_break(found[-1][-1], letter):
-            found[-1] += letter
+        if parts and not _may_break(parts[-1][-1], letter):
+            parts[-1] += letter
         else:
-            found.append(letter)
-    return found
+            parts.append(letter)
+    return parts
 
 
-@cache
+@lru_cache(1 << 14)
 def _may_break(before: str, after: str) -> bool:
     first, second = unicodedata.category(before), unicodedata.category(after)
     if before in LEADING or first in ("Ps", "Pi", "Nd", "Sc", "Cf") or unicodedata.combining(before) == VIRAMA:

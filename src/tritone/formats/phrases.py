@@ -79,16 +79,16 @@ def words_of(transcript: Transcript) -> list[Word]:
             "without"
         )
     text, at = printable(transcript.text), 0
-    found: list[Word] = []
+    words: list[Word] = []
     for span in transcript.words:
         parts = _parted(span)
         if parts and (place := text.find(parts[0].text, at, at + len(span.text) + NEAR)) >= 0:
-            parts[0] = replace(parts[0], spaced=place == 0 or text[place - 1] == " ")
+            parts[0] = replace(parts[0], spaced=None if text[at:place].strip() else place > at)
             at = place + len(parts[0].text)
             for part in parts[1:]:
                 at = max(at, text.find(part.text, at, at + len(part.text) + NEAR) + len(part.text))
-        found += parts
-    return found
+        words += parts
+    return words
 
 
 def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:

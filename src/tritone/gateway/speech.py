@@ -272,11 +272,11 @@ class Speech:
         Args:
             streaming: whether a model for streams alone will do.
         """
-        if (found := await self._client.activity(sample_rate)) is None and streaming:
+        if (activity := await self._client.activity(sample_rate)) is None and streaming:
             with suppress(GatewayRefusal):
                 info = await self.model("", "activity-streaming")
                 return self._client.activity_streams(info.name, sample_rate)
-        return found
+        return activity
 
     async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> Live:
         """Open a live stream; nothing is sent to the server before its first audio.
