@@ -1,6 +1,6 @@
 """The errors Tritone raises, sorted by what the caller can do about them.
 
-    InputError      fix the input       AudioError (AudioTooLongError), StreamError
+    InputError      fix the input       AudioError (AudioTooLongError, AudioFormatError), StreamError
     RetryError      try again later     ServerUnreachableError (StreamLostError, RegionLostError), ServerTimeoutError,
                                         ServerBusyError, StorageUnreachableError
     OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
@@ -49,6 +49,10 @@ class AudioError(InputError):
 
 class AudioTooLongError(AudioError):
     """Audio is longer than a model takes at once."""
+
+
+class AudioFormatError(AudioError):
+    """What was given is no audio, or of a format that nothing here decodes; the message names those that are."""
 
 
 class StreamError(InputError):

@@ -14,7 +14,6 @@ from tritone.audio import read_audio
 from tritone.audio.files import AudioBlocks
 from tritone.errors import AudioError
 
-pytest.importorskip("av")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg, the judge, is not installed"),

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import av
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,7 +11,7 @@ import soundfile
 
 from tritone.audio.encoder import FORMATS, SpeechEncoder, SpeechFormat, encoded, format_of
 from tritone.audio.files import read_audio
-from tritone.errors import InputError, MissingDependencyError
+from tritone.errors import InputError
 
 RATE = 22050
 SLACK_S = {"mp3": 0.15, "aac": 0.15}  # frames at both ends
@@ -22,7 +23,6 @@ def tone(seconds: float, rate: int = RATE) -> npt.NDArray[np.float32]:
 
 def samples_of(data: bytes, format: SpeechFormat) -> npt.NDArray[np.float32]:
     """Decoded by libav, which knows files without a length."""
-    av = pytest.importorskip("av")
     if format == "pcm":
         return np.frombuffer(data, "<i2").astype(np.float32) / 32768
     with av.open(io.BytesIO(data)) as container:
@@ -72,9 +72,3 @@ def test_formats_are_told_by_the_names_of_files() -> None:
     assert [format_of(Path(name)) for name in ("a.MP3", "b.ogg", "c.wav", "d.raw")] == ["mp3", "opus", "wav", "pcm"]
     with pytest.raises(InputError, match=r"a\.doc: the name must end with one of \.wav"):
         format_of(Path("a.doc"))
-
-
-def test_aac_needs_pyav(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "av", None)
-    with pytest.raises(MissingDependencyError, match="AAC needs PyAV: pip install"):
-        SpeechEncoder("aac", RATE)

@@ -2,17 +2,15 @@
 
 import asyncio
 import io
-import sys
 from collections.abc import Iterable
 
+import av
 import numpy as np
 import pytest
 
 from tritone.audio.live import DECODED_RATE, ContainerStream, live_audio
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, MissingDependencyError
-
-av = pytest.importorskip("av")
+from tritone.errors import AudioError
 
 TONE_HZ, LEVEL, SECONDS = 440.0, 8000, 2.0
 # What browsers record, and how libav writes the like.
@@ -118,13 +116,6 @@ def test_a_small_message_cannot_unpack_to_hours(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(AudioError, match="unpacks to more than 1 s"):
         decoded("webm", [encoded("webm")])
     decoded("webm", pieces(encoded("webm"), 1000))
-
-
-def test_without_pyav_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    for form in ("opus", "ogg", "webm", "mp4"):
-        with pytest.raises(MissingDependencyError, match=r"PyAV.*pip install '\S*\[video\]'"):
-            live_audio(form, 0)
 
 
 def test_a_stream_that_is_left_ends_its_thread() -> None:

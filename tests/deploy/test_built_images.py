@@ -161,7 +161,7 @@ def test_a_package_that_needs_another_numpy_ends_the_build(server: str, base: st
 
 def test_images_are_small_and_say_what_they_are(server: str, client: str) -> None:
     sizes = {}
-    for image, limit_mb in ((server, 900), (client, 350)):
+    for image, limit_mb in ((server, 1030), (client, 480)):
         found = config(image)
         sizes[image] = found["Size"] / 1e6
         assert sizes[image] <= limit_mb

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -25,7 +26,6 @@ from tritone.repository import build_repository
 from tritone.server import TritonServer
 from versions import ENGINE, OTHERS, ROOT, find_python, make_environment
 
-av = pytest.importorskip("av")
 pytestmark = pytest.mark.slow
 
 CLIPS = ROOT / "src" / "tritone" / "corpus" / "clips"
@@ -73,7 +73,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     locked = ROOT / "constraints.txt"
-    extras = f"{source}[gateway,video,import]"
+    extras = f"{source}[gateway,import]"
     return Installed(version, make_environment(folder / "made", python, "--constraint", locked, extras))
 
 

@@ -4,7 +4,9 @@ import io
 import json
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
+import av
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from format_readers import Shown, read_srt, read_textgrid, read_vtt
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.errors import InputError
 from tritone.formats import FORMATS, CueOptions, Turn, cues_of, formats_of, read_rttm, write
+from tritone.formats.breaks import units
 from tritone.formats.cues import width
 from tritone.transcript import Segment, Span, Transcript, joined
 
@@ -65,6 +68,62 @@ def test_chinese_has_no_spaces_and_half_as_many_characters_in_a_line() -> None:
     cues = cues_of(transcript(*words))
     assert all(" " not in line and len(line) <= 21 for cue in cues for line in cue.lines)
     assert "".join(line for cue in cues for line in cue.lines) == "今天天气很好我们" * 5
+
+
+UNSPACED = {
+    "Chinese": "我们今天早上坐火车去了海边然后在那里吃了午饭下午又走了很长的路才回到家里面休息了一会儿",
+    "Japanese": "昨日の朝に友達と一緒に海まで電車で行ってお昼ご飯を食べてからコンピューターのニュースを見ちゃったよ",
+    "Thai": "เมื่อวานนี้ฉันไปเที่ยวทะเลกับเพื่อนและเรากินข้าวกลางวันด้วยกันก่อนที่จะเดินกลับบ้านในตอนเย็นมาก",
+    "Khmer": "ខ្ញុំបានទៅលេងសមុទ្រជាមួយមិត្តភក្តិរបស់ខ្ញុំកាលពីម្សិលមិញហើយយើងបានញ៉ាំបាយថ្ងៃត្រង់ជាមួយគ្នា",
+    "Lao": "ມື້ວານນີ້ຂ້ອຍໄປທ່ຽວທະເລກັບໝູ່ແລະພວກເຮົາກິນເຂົ້າທ່ຽງນຳກັນກ່ອນຈະຍ່າງກັບບ້ານ",
+    "mixed": "今天我们用Python3.12写了一个program然后在iPhone上运行花了2024元买了OpenAI的服务",
+    "an address": "https://example.org/a/very/long/address/that/nobody/can/read/aloud/and/that/goes/on/and/on/for/ever",
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+@pytest.mark.parametrize("letter_s", [0.09, 0.4])
+@pytest.mark.parametrize("timed", [False, True], ids=["segment", "letters"])
+def test_texts_without_spaces_break_by_length_and_time(language: str, letter_s: float, timed: bool) -> None:
+    for count in range(11, 2 * len(UNSPACED[language]), 11):
+        text = (UNSPACED[language] * 2)[:count]
+        audio_s, starts = count * letter_s, range(count)
+        whole = Transcript(text, segments=(Segment(text, 0.0, audio_s),), audio_s=audio_s)
+        if timed:
+            words = tuple(Span(text[at], at * letter_s, (at + 1) * letter_s, 1.0) for at in starts)
+            whole = replace(whole, words=words)
+        cues = cues_of(whole)
+        assert "".join(line for cue in cues for line in cue.lines) == text
+        assert all(width(line) <= 42 for cue in cues for line in cue.lines)
+        assert all(min(1000, audio_s * 1000) - 20 <= cue.end_ms - cue.start_ms <= 7000 for cue in cues)
+        widths = [sum(map(width, cue.lines)) for cue in cues]
+        assert max(widths) <= 3 * min(widths), f"{widths} of {count}"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("很好，我（们）用Python3写。”", ["很", "好，", "我", "（们）", "用", "Python3写。”"]),
+        ("キャッシュ", ["キャッ", "シュ"]),
+        ("เที่ยวและ", ["เที่", "ย", "ว", "และ"]),
+        ("ទ្រជា", ["ទ្រ", "ជា"]),
+        ("안녕하세요", ["안녕하세요"]),
+        ("don't", ["don't"]),
+    ],
+)
+def test_what_belongs_to_a_letter_stays_with_it(text: str, wanted: list[str]) -> None:
+    assert units(text) == wanted
+
+
+def test_words_without_spaces_are_written_as_the_text_has_them() -> None:
+    text = "ไปทะเล วันนี้"
+    words = [Span(word, index, index + 0.5, 1.0) for index, word in enumerate(["ไป", "ทะ", "เล", "วัน", "นี้"])]
+    (cue,) = cues_of(Transcript(text, words=tuple(words), audio_s=5.0))
+    assert cue.lines == (text,)
+    marked = [Span(word, index, index + 0.5, 1.0) for index, word in enumerate(["天气，", "今天", "好"])]
+    assert cues_of(Transcript("天气，今天好", words=tuple(marked), audio_s=3.0))[0].lines == ("天气，今天好",)
+    fewer = tuple(said("the a dog", word_s=0.2))  # than the text has
+    assert cues_of(Transcript("the cat a dog", words=fewer, audio_s=3.0))[0].lines == ("the a dog",)
 
 
 def test_speakers_have_cues_of_their_own_with_their_names() -> None:
@@ -216,10 +275,9 @@ def test_silence_can_be_written_in_every_format(name: str) -> None:
 @pytest.mark.parametrize("name", ["srt", "vtt"])
 def test_ffmpeg_reads_the_subtitles(name: str) -> None:
     """The library behind most players."""
-    av = pytest.importorskip("av")
     written = write(name, transcript(*said("one two & three"), *said("four <five> six", start_s=4.0), audio_s=9.0))
-    with av.open(io.BytesIO(written.encode()), format={"srt": "srt", "vtt": "webvtt"}[name]) as container:
-        packets = [packet for packet in container.demux() if packet.size]
+    with av.open(io.BytesIO(written.encode()), "r", format={"srt": "srt", "vtt": "webvtt"}[name]) as container:
+        packets: list[Any] = [packet for packet in container.demux() if packet.size]
     times = [
         (round(1000 * packet.pts * packet.time_base), round(1000 * packet.duration * packet.time_base))
         for packet in packets

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +11,6 @@ import soundfile
 
 from tritone.errors import AudioError
 from tritone.gateway.announced_audio import ALAW, FLAC, MULAW, PCM, AudioFormat, Encoding, StreamAudio, recording
-from tritone.gateway.refusal import GatewayRefusal
 
 RATE = 16000
 SAMPLES = (np.random.default_rng(0).standard_normal(20_000) * 3000).astype(np.int16)
@@ -38,7 +36,6 @@ def streamed(told: AudioFormat, data: bytes, piece: int) -> Any:
 
 @pytest.mark.parametrize("piece", [61, 1000, 1_000_000])
 def test_samples_are_the_same_however_the_bytes_are_cut(piece: int) -> None:
-    pytest.importorskip("av")
     raw = AudioFormat(encoding=PCM, sample_rate=RATE)
     for told, data in (
         (raw, SAMPLES.tobytes()),
@@ -68,7 +65,6 @@ def test_samples_of_telephones_are_those_that_libsndfile_reads(encoding: Encodin
 
 
 def test_opus_in_ogg_is_what_was_encoded() -> None:
-    pytest.importorskip("av")
     if "OPUS" not in soundfile.available_subtypes("OGG"):
         pytest.skip("this libsndfile writes no Opus")
     heard = streamed(AudioFormat(), file_of(TONE, "OGG", "OPUS"), 500)
@@ -97,21 +93,11 @@ def test_opus_in_ogg_is_what_was_encoded() -> None:
     ],
 )
 def test_audio_that_is_not_what_it_says_is_refused(told: AudioFormat, data: bytes, part: str) -> None:
-    pytest.importorskip("av")
     with pytest.raises(AudioError, match=part):
         streamed(told, data, 1000)
 
 
-@pytest.mark.parametrize("data", [file_of(SAMPLES, "FLAC"), b"OggS" + bytes(100)])
-def test_a_decoder_that_is_not_installed_is_a_refusal(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(GatewayRefusal, match=r"samples \(PCM\) alone.*pip install '\S*\[video\]'") as refusal:
-        streamed(AudioFormat(), data, 1000)
-    assert refusal.value.status == 415
-
-
 def test_a_message_that_unpacks_to_hours_is_refused() -> None:
-    pytest.importorskip("av")
     silence = np.zeros(RATE * 400, np.int16)
     with pytest.raises(AudioError, match="send it in smaller ones"):
         streamed(AudioFormat(), file_of(silence, "FLAC"), 1_000_000)
@@ -119,7 +105,6 @@ def test_a_message_that_unpacks_to_hours_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_audio_gives_samples_or_an_error_and_nothing_else(seed: int) -> None:
-    pytest.importorskip("av")
     rng = np.random.default_rng(seed)
     files = [file_of(SAMPLES, "WAV"), file_of(SAMPLES, "FLAC")]
     for _ in range(50):

@@ -110,7 +110,7 @@ def test_each_channel_of_a_recording_may_be_a_speaker(ask, recording: bytes):
 @pytest.mark.parametrize(
     ("asked", "content", "status", "message"),
     [
-        (options(model="toy"), b"no sound", 400, "the file is not audio"),
+        (options(model="toy"), b"no sound", 415, "the file is not audio"),
         (options(model="none"), b"", 404, "none"),
         (options(modle="toy"), b"", 400, "modle"),
         ({"options": "["}, b"", 400, "JSON object"),

@@ -171,8 +171,6 @@ def test_a_file_says_itself_how_it_is_encoded(client: Any, form: str, subtype: s
     audio = file_of(toy_waveform("hello"), form, subtype)
     config = recognition(encoding=encoding, sample_rate_hertz=0)
     assert client.offline_recognize(audio, config).results[0].alternatives[0].transcript == "hello "
-    if form == "FLAC":
-        pytest.importorskip("av")
     assert finals(streamed(client, config, audio)) == ["hello "]
 
 
@@ -287,7 +285,7 @@ def recognised(client: Any, audio: bytes = b"", **fields: Any) -> Any:
 
 REFUSED = [
     ({"model": "nobody"}, "NOT_FOUND", "no ready model 'nobody'"),
-    ({"encoding": 0}, "INVALID_ARGUMENT", "begins like no WAV"),
+    ({"encoding": 0}, "INVALID_ARGUMENT", "name encoding and sample_rate_hertz"),
     ({"encoding": riva.client.AudioEncoding.FLAC}, "INVALID_ARGUMENT", "the encoding is FLAC"),
     ({"sample_rate_hertz": 0}, "INVALID_ARGUMENT", "needs sample_rate_hertz"),
     ({"sample_rate_hertz": 7}, "INVALID_ARGUMENT", "sample_rate_hertz is 7"),

@@ -126,6 +126,12 @@ def test_an_error_says_what_is_wrong_and_ends(port: int, events: list[Eventable]
     assert part in Error.from_event(last).text
 
 
+@pytest.mark.parametrize("form", [{"width": 4}, {"channels": 9}])
+def test_samples_of_another_form_are_an_unsupported_format(port: int, form: dict[str, int]) -> None:
+    *_, last = answered(port, spoken(pcm("a"), **form))
+    assert Error.from_event(last).code == "unsupported_format"
+
+
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(

@@ -4,10 +4,14 @@ from typing import NamedTuple
 
 from tritone.audio.channels import Mixer
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, AudioTooLongError
+from tritone.errors import AudioError, AudioFormatError, AudioTooLongError
 
 BLOCK = 65536  # samples decoded at a time, of all channels together
 MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
+
+KNOWN_FORMATS = (
+    "WAV, FLAC, Ogg Vorbis, Opus, MP3, M4A, AAC, MP4, MOV, WebM, MKV and what else libsndfile or libav (FFmpeg) decodes"
+)
 
 
 class Block(NamedTuple):
@@ -59,6 +63,10 @@ def cut_off(name: str, detail: str) -> AudioError:
 
 def missing_bytes(name: str, part: float) -> AudioError:
     return cut_off(name, f"{100 * part:.3g} % of the bytes that its container states are not there")
+
+
+def unread(name: str, reason: str) -> AudioFormatError:
+    return AudioFormatError(f"{name} {reason}. Known are {KNOWN_FORMATS}.")
 
 
 def no_samples(name: str) -> AudioError:

@@ -17,7 +17,6 @@ from typing import Any, Literal, get_args
 import soundfile
 
 from tritone.audio.files import resample
-from tritone.audio.libav import pyav
 from tritone.audio.pcm import to_pcm
 from tritone.audio.waveform import Waveform
 from tritone.errors import InputError
@@ -69,9 +68,6 @@ class SpeechEncoder:
             sample_rate: of the waveforms, in Hz.
             rate: of the file, in Hz; None is the waveforms' own, or the next that the format has.
             num_samples: of all waveforms together, where that is known.
-
-        Raises:
-            MissingDependencyError: AAC needs PyAV, which is not installed.
         """
         self._own_rate = sample_rate
         self._rate = rate or sample_rate
@@ -86,7 +82,9 @@ class SpeechEncoder:
         if format == "wav":
             self._head = _wav_head(self._rate, num_samples)
         elif format == "aac":
-            self._av = pyav("audio in AAC")
+            import av
+
+            self._av = av
             self._file = self._av.open(self._bytes, mode="w", format="adts")
             self._stream = self._file.add_stream("aac", rate=self._rate, layout="mono")
             self._stream.bit_rate = AAC_BITS_PER_S

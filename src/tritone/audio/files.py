@@ -2,9 +2,9 @@
 
     path, bytes or open file  ->  (samples,) float32 at the wanted rate, at once or in blocks
 
-Every format of libsndfile is read (WAV, FLAC, Ogg Vorbis, Opus, MP3, ...). Channels are mixed down to their mean. Files
-come from strangers: durations are checked in the header first, and decoding is done in blocks, so that no file takes
-more memory than its mono samples.
+Every format of libsndfile is read (WAV, FLAC, Ogg Vorbis, Opus, ...), and by libav what else it decodes. Channels are
+mixed down to their mean. Files come from strangers: durations are checked in the header first, and decoding is done in
+blocks, so that no file takes more memory than its mono samples.
 """
 
 import io
@@ -42,9 +42,6 @@ from tritone.paths import OPEN_PIPES, local
 MAX_CHANNELS = 16  # of a file of which each is read
 UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
 PCM_16 = "PCM_16"  # libsndfile's name, of FLAC with 16 bits too
-KNOWN_FORMATS = (
-    "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads; with PyAV what libav reads: MP4, WebM, AAC, ..."
-)
 
 # What files of these formats are called; a folder holds other files too.
 SUFFIXES: frozenset[str] = frozenset(
@@ -68,7 +65,8 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
         (samples,) float32; integer formats are scaled to [-1, 1], channels are averaged.
 
     Raises:
-        AudioError: no such file, not audio, cut off, empty, too long, or with samples that `check_waveform` refuses.
+        AudioFormatError: it is no audio, or of a format that nothing here decodes.
+        AudioError: no such file, cut off, empty, too long, or with samples that `check_waveform` refuses.
     """
     return widened(read_samples(source, sample_rate, max_audio_s=max_audio_s, pcm=False))
 
@@ -98,6 +96,19 @@ class StoredAudio(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Upload(os.PathLike[str]):
+    """A file that somebody sent and that is kept here for a while; messages do not name the place."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return "the file"
 
 
 @dataclass(frozen=True)
@@ -447,9 +458,8 @@ def _wavs(
 def _part(file: BinaryIO, part: Part, wanted: Wanted) -> Generator[Block, None, None]:
     """The blocks of one recording, by libsndfile, or by libav what that does not read."""
     name, unread = wanted.name, part.unread
-    if part.is_mpeg and libav.is_installed():  # whose decoder in libsndfile writes to the standard error as it likes
+    if part.is_mpeg:  # whose decoder in libsndfile writes to the standard error as it likes
         unread = unread or "MPEG audio"
-    known = bool(unread)
     rate = promised = decoded = 0  # samples, by the header
     file.seek(0)
     try:
@@ -483,9 +493,8 @@ def _part(file: BinaryIO, part: Part, wanted: Wanted) -> Generator[Block, None, 
         if promised and not isinstance(error, _NoLengthError):
             raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
         unread = reason or "it is of no known format"
-        known = known or isinstance(error, _NoLengthError)
     if unread:
-        yield from libav.decoded(file, wanted, unread, missing=part.missing, known=known)
+        yield from libav.decoded(file, wanted, unread, missing=part.missing)
     elif promised - decoded > SLACK_S * rate:
         raise cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tritone.audio.inputs import mono
-from tritone.audio.libav import pyav
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError
 
@@ -24,14 +23,12 @@ NOTHING: Samples = np.zeros(0, np.int16)
 
 
 class FlacStream:
-    """A FLAC file; `sample_rate` (Hz) and `channels` are 0 while its header has not come.
-
-    Raises:
-        MissingDependencyError: PyAV is not installed.
-    """
+    """A FLAC file; `sample_rate` (Hz) and `channels` are 0 while its header has not come."""
 
     def __init__(self) -> None:
-        self._av = pyav("live audio in FLAC")
+        import av
+
+        self._av = av
         self._seen = b""
         self._codec: Any = None
         self.sample_rate = self.channels = 0

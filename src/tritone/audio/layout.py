@@ -121,6 +121,16 @@ def is_chunk(head: bytes) -> bool:
     return head[:3] in TAGS or (len(head) >= 4 and all(0x20 <= each < 0x7F for each in head[:4]))
 
 
+def find(file: BinaryIO, sign: bytes, start: int, stop: int) -> int:
+    """Where these bytes are next in a part of a file; -1 where they are not."""
+    while start < stop:
+        place = _at(file, start, PIECE + len(sign) - 1).find(sign)
+        if place >= 0:
+            return start + place
+        start += PIECE
+    return -1
+
+
 def _at(file: BinaryIO, place: int, size: int) -> bytes:
     file.seek(place)
     return file.read(max(0, size))
@@ -261,7 +271,7 @@ def _ogg(file: BinaryIO, name: str, start: int, total: int) -> list[Part]:
         if page[:4] != b"OggS":
             if page[:3] == b"TAG" and total - at <= 128:
                 break
-            place = _next(file, b"OggS", at, total)
+            place = find(file, b"OggS", at, total)
             if place < 0:
                 break
             at, holes = place, True
@@ -284,15 +294,6 @@ def _ogg(file: BinaryIO, name: str, start: int, total: int) -> list[Part]:
         raise cut_off(name, "its last page is missing")
     reason = "pages are missing" if holes else ""
     return [Part(*span, reason) for span in zip(begins, [*begins[1:], total], strict=True)]
-
-
-def _next(file: BinaryIO, sign: bytes, start: int, stop: int) -> int:
-    while start < stop:
-        place = _at(file, start, PIECE + len(sign) - 1).find(sign)
-        if place >= 0:
-            return start + place
-        start += PIECE
-    return -1
 
 
 class _Frame(NamedTuple):

@@ -9,16 +9,14 @@ a file is followed.
 import os
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
-from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, missing_bytes, no_samples
-from tritone.audio.layout import SLACK_S
-from tritone.errors import AudioError, MissingDependencyError
-from tritone.installing import pip_install
+from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, missing_bytes, no_samples, unread
+from tritone.audio.layout import SLACK_S, find
+from tritone.errors import AudioError
 
 FORMATS = (
     "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mov,mp3,mpc,mpc8,mpeg,mpegts,mxf,nut,ogg,rm,tak,tta,"
@@ -32,16 +30,11 @@ SUFFIXES = frozenset(
 """What files are called that libav reads and libsndfile does not."""
 TRANSPORT, TRANSPORT_PACKET, TRANSPORT_SYNC = ".ts", 188, b"G"
 """MPEG-TS, whose name programs of torch and TypeScript have, too: its packets, in bytes, and how each begins."""
-SIGNS = {
-    4: (b"ftyp", b"moov", b"mdat"),  # MP4, MOV, M4A
-    0: (b"\x1aE\xdf\xa3", b"0&\xb2u", b"FLV", b"\x00\x00\x01\xba", b"#!AMR", b"\xff\xf1", b"\xff\xf9", b"fLaC"),
-    8: (b"AVI ",),
-}
-"""First bytes by their position: Matroska and WebM, ASF, FLV, MPEG, AMR, AAC; and FLAC without a length."""
 ESTIMATED = frozenset({"mp3", "aac", "ac3", "eac3", "dts", "amr", "amrnb", "amrwb", "mpeg", "mpegts", "flac"})
 """Demuxers whose duration libav estimates, by the size of the file or by its last packet."""
 CLOCKED = frozenset({"mov", "matroska", "mpegts", "mpeg", "avi", "asf", "flv", "nut", "mxf", "ogg", "rm"})
 """Demuxers whose files have a clock; of all others libav counts samples."""
+PROTECTED = b"\0\0\0\x0cfrma"  # of an MP4 whose samples are encrypted: which format they have without, ISO 14496-12
 TS_DISCONT = 0x0200  # libav's flag of demuxers whose clock may be reset
 GAP_S = 0.05  # what the clock runs ahead of the samples by, before it is a gap
 RESTART_S = 10.0  # a jump of a clock that may be reset, as of ffmpeg's -dts_delta_threshold
@@ -49,59 +42,23 @@ MAX_SILENCE_S = 12 * 3600.0  # that gaps of a file may make, all together
 END_SLACK_S = 1.0  # of a stated duration, which may be that of pictures or rounded
 
 
-def is_installed() -> bool:
-    """Whether PyAV is."""
-    try:
-        import av  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def pyav(what: str) -> ModuleType:
-    """PyAV, for what cannot do without.
-
-    Args:
-        what: needs it, in the message.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    try:
-        import av
-    except ImportError as error:
-        raise MissingDependencyError(f"{what} needs PyAV: {pip_install('video')}") from error
-    return av
-
-
-def decoded(
-    file: BinaryIO, wanted: Wanted, reason: str, *, missing: float = 0.0, known: bool = False
-) -> Generator[Block, None, None]:
+def decoded(file: BinaryIO, wanted: Wanted, reason: str, *, missing: float = 0.0) -> Generator[Block, None, None]:
     """The blocks of an open file that can seek, from its start.
 
     Args:
         reason: why libsndfile does not read it.
         missing: part of the file that its container states and that is not there.
-        known: whether it is audio of a kind that libsndfile would read.
 
     Raises:
-        AudioError: not audio, without audio, damaged or cut off; `AudioTooLongError` as soon as the length is known.
-        MissingDependencyError: PyAV is not installed, and it looks like a file that needs it.
+        AudioFormatError: not audio, without audio, or of a codec that nothing here decodes.
+        AudioError: damaged or cut off; `AudioTooLongError` as soon as the length is known.
     """
+    import av  # which takes longer than all else here
+
     name = wanted.name
     # libsndfile may have moved the descriptor, which the buffer of the file does not know.
     file.seek(0, os.SEEK_END)
     file.seek(0)
-    try:
-        import av
-    except ImportError as error:
-        head = file.read(16)
-        if known or any(head[at:].startswith(sign) for at, signs in SIGNS.items() for sign in signs):
-            raise MissingDependencyError(
-                f"{name} is not audio that libsndfile reads ({reason}); video and such formats need PyAV: "
-                f"{pip_install('video')}"
-            ) from error
-        raise _unread(name, reason) from error
     try:
         container = av.open(
             file,
@@ -113,14 +70,18 @@ def decoded(
     except (av.error.FFmpegError, ValueError, OSError) as error:
         if missing:
             raise missing_bytes(name, missing) from error
-        raise _unread(name, f"{reason}; libav: {_reason(error)}") from error
+        raise unread(name, f"is not audio that can be read ({reason}; libav: {_reason(error)})") from error
     with container:
         if not container.streams.audio:
             kinds = ", ".join(sorted({each.type for each in container.streams})) or "nothing"
-            raise AudioError(f"{name} has no audio: it holds {kinds}")
+            raise unread(name, f"has no audio: it holds {kinds}")
         try:
             yield from _blocks(container, wanted, missing)
         except (av.error.FFmpegError, ValueError) as error:
+            if isinstance(error, av.error.DecoderNotFoundError):
+                raise unread(name, "has audio of a codec that libav does not decode") from error
+            if find(file, PROTECTED, 0, file.seek(0, os.SEEK_END)) >= 0:
+                raise unread(name, "is encrypted (DRM), and the key is not there") from error
             raise AudioError(f"{name} is damaged or cut off ({_reason(error)}). Copy or download it again.") from error
 
 
@@ -266,12 +227,6 @@ def _steps(length: int) -> Iterator[int]:
 def _refuse(url: object, flags: object, options: object) -> Any:
     """Open no other file that one names."""
     raise PermissionError(f"{os.fspath(url) if isinstance(url, str) else url} is named in a file and not opened")
-
-
-def _unread(name: str, reason: str) -> AudioError:
-    from tritone.audio.files import KNOWN_FORMATS
-
-    return AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.")
 
 
 def _reason(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
     binary messages  ->  (samples,) int16 or float32, one channel
 
-Compressed audio needs PyAV (extra `video`). A container's demuxer asks for bytes when it wants them, so it runs in a
+A container's demuxer asks for bytes when it wants them, so it runs in a
 thread of its own, which sleeps until the next message comes; packets are decoded where they arrive.
 """
 
@@ -10,15 +10,14 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.libav import Converter, pyav
+from tritone.audio.libav import Converter
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError
+from tritone.errors import AudioError, AudioFormatError
 
 DECODED_RATE = 16000
 """Of what was compressed, in Hz."""
@@ -28,7 +27,6 @@ SAMPLE_TYPES: Mapping[str, npt.DTypeLike] = {"pcm_s16le": "<i2", "pcm_f32le": "<
 CONTAINERS: Mapping[str, str] = {"ogg": "ogg", "webm": "matroska", "mp4": "mp4"}
 PACKETS = "opus"
 FORMATS = (*SAMPLE_TYPES, PACKETS, *CONTAINERS)
-NEEDS_IT = "live audio in Opus, Ogg, WebM or MP4"
 
 # A byte of Opus may stand for 0.12 s, so the size of a message says little of what it unpacks to.
 MAX_MESSAGE_S = 300.0
@@ -63,8 +61,7 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
         sample_rate: of samples, in Hz; compressed audio states its own.
 
     Raises:
-        ValueError: there is no such format.
-        MissingDependencyError: compressed audio, and PyAV is not installed.
+        AudioFormatError: there is no such format.
     """
     if form in SAMPLE_TYPES:
         return PlainSamples(SAMPLE_TYPES[form], sample_rate)
@@ -72,7 +69,7 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
         return OpusPackets()
     if form in CONTAINERS:
         return ContainerStream(form)
-    raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {form!r}")
+    raise AudioFormatError(f"format must be one of {', '.join(FORMATS)}, got {form!r}")
 
 
 class SampleStream:
@@ -115,12 +112,13 @@ class OpusPackets:
     rate = DECODED_RATE
 
     def __init__(self) -> None:
-        av = pyav(NEEDS_IT)
+        import av
+
         self._av = av
         self._codec = av.CodecContext.create("libopus" if "libopus" in av.codecs_available else "opus", "r")
         self._codec.sample_rate = 48000  # what every Opus packet decodes to
         self._codec.layout = "mono"
-        self._mono = _Mono(av)
+        self._mono = _Mono()
 
     async def push(self, message: bytes) -> Samples:
         if not message:  # libav would take it for the end
@@ -147,7 +145,6 @@ class ContainerStream:
 
     def __init__(self, form: str) -> None:
         self._form = form
-        self._av = pyav(NEEDS_IT)
         self._changed = threading.Condition()  # over what follows
         self._unread = bytearray()
         self._ended = False  # no more bytes come
@@ -211,7 +208,8 @@ class ContainerStream:
             if self._has_audio or self._read <= MAX_SILENT_BYTES:
                 return taken
         # An exception would have to find its way through libav.
-        self._error = AudioError(f"no audio in the first {MAX_SILENT_BYTES:,} bytes of what should be '{self._form}'")
+        message = f"no audio in the first {MAX_SILENT_BYTES:,} bytes of what should be '{self._form}'"
+        self._error = AudioFormatError(message)
         return b""
 
     def _answer(self) -> None:
@@ -227,7 +225,8 @@ class ContainerStream:
         except AudioError as error:
             self._error = self._error or error
         except Exception as error:  # whatever libav makes of foreign bytes belongs to this stream alone
-            self._error = self._error or AudioError(
+            kind = AudioError if self._has_audio else AudioFormatError
+            self._error = self._error or kind(
                 f"the audio cannot be read as '{self._form}': {error}. Formats are {', '.join(FORMATS)}"
             )
         finally:
@@ -236,10 +235,12 @@ class ContainerStream:
                 self._answer()
 
     def _decode(self) -> None:
-        with self._av.open(self, "r", format=CONTAINERS[self._form], buffer_size=4096, options=OPENING) as container:
+        import av
+
+        with av.open(self, "r", format=CONTAINERS[self._form], buffer_size=4096, options=OPENING) as container:
             if not container.streams.audio:
-                raise AudioError(f"the '{self._form}' recording has no audio")
-            mono = _Mono(self._av)
+                raise AudioFormatError(f"the '{self._form}' recording has no audio")
+            mono = _Mono()
             for packet in container.demux(container.streams.audio[0]):
                 for frame in packet.decode():
                     self._add(mono.of(frame))
@@ -257,8 +258,10 @@ class ContainerStream:
 class _Mono:
     """Frames of any rate and number of channels as (samples,) int16 at `DECODED_RATE`."""
 
-    def __init__(self, av: ModuleType) -> None:
-        self._frames = Converter(lambda _: av.AudioResampler(format="s16", layout="mono", rate=DECODED_RATE))
+    def __init__(self) -> None:
+        from av import AudioResampler
+
+        self._frames = Converter(lambda _: AudioResampler(format="s16", layout="mono", rate=DECODED_RATE))
 
     def of(self, frame: Any) -> npt.NDArray[np.int16]:
         return _joined([part.to_ndarray()[0] for part in self._frames.of(frame)])

@@ -27,7 +27,7 @@ class Spoken:
         return len(self.waveform) / self.sample_rate
 
     def encoded(self, format: SpeechFormat = "wav") -> bytes:
-        """The speech as an audio file; raises `MissingDependencyError` where a format needs what is not installed."""
+        """The speech as an audio file."""
         return encoded(self.waveform, self.sample_rate, format)
 
     def save(self, path: str | Path, format: SpeechFormat | None = None) -> None:
@@ -35,7 +35,6 @@ class Spoken:
 
         Raises:
             InputError: the name ends with no format that is known.
-            MissingDependencyError: as of `encoded`.
         """
         path = Path(path)
         path.write_bytes(self.encoded(format or format_of(path)))

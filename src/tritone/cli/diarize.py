@@ -116,7 +116,7 @@ def diarize(
         raise typer.BadParameter("--speech is for whole recordings; leave --streaming out, or use --vad")
     judge = scoring(reference, collar_s, skip_overlap)
     speech_turns = None if speech is None else turns_in(speech)
-    paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="diarize")
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, model=model.where.what, doing="diarize")
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
         diarizer: Diarizer | NetworkDiarizer
         if (network := network_of(model.where, streaming=streaming, stack=stack)) is not None:

@@ -65,7 +65,7 @@ def embed(
     where.check("demo-speaker", threads=threads)
     on_ray.check(where.what)
     # A recording that is missing is a failure like others.
-    paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="embed", need_audio=False)
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, model=where.what, doing="embed", need_audio=False)
     names = ids or names_of(paths)
     windows = {"window_s": window_s, "shift_s": shift_s}
     with (

@@ -146,7 +146,8 @@ def evaluate(
     before = None if baseline is None else read_baseline(baseline, normalization, utterances)
     try:
         playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
-        systems = _open(where, asked, {**vars(loaded), "vad": vad}, compared or [], playback, concurrency)
+        paths = [recordings.path_of(each) for each in utterances]
+        systems = _open(where, asked, {**vars(loaded), "vad": vad}, compared or [], playback, concurrency, paths)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if max_wer_increase is not None and before is None and len(systems) < 2:
@@ -200,6 +201,7 @@ def _open(
     compared: Sequence[str],
     playback: Playback | None,
     concurrency: int | None,
+    paths: Sequence[str],
 ) -> list[System[TranscriptResult]]:
     """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs.
 
@@ -225,6 +227,7 @@ def _open(
         specs.insert(0, replace(spec, options={**spec.options, **{name: str(value) for name, value in given.items()}}))
     for spec in specs:
         if not spec.is_served:
+            recordings.check_audio(paths, spec.target)
             asked = {key: spec.options.get(key) for key in ("device", "precision")}
             spec = replace(spec, target=bundle_of(spec.target, where.exporting, **asked))
         systems.append(

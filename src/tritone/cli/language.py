@@ -57,7 +57,7 @@ def language(
         options = DecodingOptions().changed(asked)
     except TritoneError as error:
         raise typer.BadParameter(str(error)) from error
-    paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="find the language of")
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, model=where.what, doing="find the language of")
     waiting: dict[int, TranscriptResult] = {}
     spoken: dict[str, list[str]] = {}
     failed, shown = False, 0

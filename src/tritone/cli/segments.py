@@ -83,7 +83,7 @@ def segments(
         raise typer.BadParameter(str(error)) from error
     if collar_s is not None and reference is None:
         raise typer.BadParameter("--collar-s goes with --reference")
-    paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="find speech in")
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, model=where.what, doing="find speech in")
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
         truth = None if reference is None else _Truth(reference, documents.names, collar_s or 0.0)

@@ -135,7 +135,7 @@ def transcribe(
         raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
     if json and output is not None:
         raise typer.BadParameter("--json prints lines; with --output there is --format json")
-    paths, ids = recordings.named(files, wavscp, manifest, data_dir)
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir, model=where.what)
     chosen = Channels.of(paths, channels)
     sources = chosen.sources
     documents = Documents(format, output, paths, ids)

@@ -101,6 +101,10 @@ class AsyncClient:
             self._activities[sample_rate] = await asyncio.to_thread(self._client._activity, None, sample_rate)
         return self._activities[sample_rate]
 
+    def activity_streams(self, model: str, sample_rate: int) -> OpenActivity:
+        """What opens streams on a model for voice activity; as of `activity`."""
+        return lambda: self._client.detect_stream(model, sample_rate=sample_rate)
+
     async def transcribe(
         self,
         item: AudioInput | bytes,

@@ -249,7 +249,7 @@ class Client:
         for voice activity if there is one, "" none.
 
         Args:
-            inputs: paths (any format libsndfile reads, any sample rate, channels are averaged) and arrays:
+            inputs: paths (audio or video of any format and sample rate, channels are averaged) and arrays:
                 (samples,) or (samples, channels), floating point in [-1, 1] or int16. Or a single one.
             model: which model; None takes the only offline one there is.
             options: see `TranscribeRequest`.

@@ -8,16 +8,22 @@ Text Style Guide"): two lines of 42 characters, 1 to 7 seconds, 20 characters a 
 """
 
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from tritone.formats.phrases import SLACK_S, Phrase, divided, foreign, phrases_of, printable
-from tritone.transcript import Span, Transcript, joined
+from tritone.formats.breaks import units
+from tritone.formats.phrases import SLACK_S, Phrase, Word, divided, foreign, phrases_of, printable
+from tritone.transcript import Transcript
 
-SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
-CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：")
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "．", "｡", "។", "။", "།")
+CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：", "､", "၊")
+CLOSING = "\"'”’»)]}」』）】》〉〕"  # that may be behind them
 SLACK_MS = round(1000 * SLACK_S)
+PLAIN = 0.7  # cost of a break within a phrase
+BALANCE = 1.0  # cost of a cue that is as long as it may be; by its square, so that cues are of like lengths
+LEAST_PART = 4  # columns of a part of a word, so that hours without spaces take seconds
 SHORT_WORD = 3  # letters; words so short mostly belong to the next one, as "the" and "of" do
 
 
@@ -64,8 +70,8 @@ def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named:
         if named and phrase.speaker and phrase.speaker != speaker:
             first = phrase.words[0]
             named_words = [replace(first, text=each) for each in f"{printable(phrase.speaker)}:".split()]
-            name = [replace(each, end_s=first.start_s) for each in named_words]
-            phrase = Phrase((*name, *phrase.words))
+            name = [replace(each, end_s=first.start_s, spaced=True) for each in named_words]
+            phrase = Phrase((*name, replace(first, spaced=True), *phrase.words[1:]))
         speaker = phrase.speaker
         found += (replace(cue, language=language) for cue in _cut(phrase, chosen))
     return list(_timed(_by_time(found), chosen, round(transcript.audio_s * 1000)))
@@ -85,17 +91,20 @@ class _Row:
     """The words of a phrase, and how wide any stretch of them is."""
 
     def __init__(self, phrase: Phrase, most: int) -> None:
-        self.words = [piece for word in phrase.words for piece in _fitting(word, most)]
-        texts = [word.text for word in self.words]
-        self._widths = [width(text) for text in texts]
-        # Whether a space is before each word, and where it begins if all are written in one line.
-        self._spaces = [0] + [len(joined(a, b)) - len(a) - len(b) for a, b in pairwise(texts)]
-        self._begins = [0] * len(texts)
-        for index in range(1, len(texts)):
-            self._begins[index] = self._begins[index - 1] + self._widths[index - 1] + self._spaces[index]
+        pieces = [(word, index) for each in phrase.words for index, word in enumerate(_fitting(each, most))]
+        self.words = [word for word, _ in pieces]
+        self._is_rest = [index > 0 for _, index in pieces]  # of the word before
+        # Whether a space is before each word, and where it begins and ends if all are written in one line.
+        self._spaces = [0] + [len(after.follows(before.text)) for before, after in pairwise(self.words)]
+        self._begins, self._ends = [0], [width(self.words[0].text)]
+        for word, space in zip(self.words[1:], self._spaces[1:], strict=True):
+            self._begins.append(self._ends[-1] + space)
+            self._ends.append(self._begins[-1] + width(word.text))
+        self.break_costs = [self._break_cost(index) for index in range(len(self.words) - 1)]
+        """How bad it is to break after a word: 0 at the end of a sentence, 1 after a short word, 2 within one."""
 
     def width(self, start: int, end: int) -> int:
-        return self._begins[end - 1] + self._widths[end - 1] - self._begins[start]
+        return self._ends[end - 1] - self._begins[start]
 
     def text(self, start: int, end: int) -> str:
         return "".join(
@@ -103,16 +112,20 @@ class _Row:
             for index in range(start, end)
         )
 
-    def break_cost(self, after: int) -> float:
-        """How bad it is to break after a word: 0 at the end of a sentence, 1 within a phrase after a short word."""
+    def _break_cost(self, after: int) -> float:
         word, following = self.words[after], self.words[after + 1]
-        if word.text.endswith(SENTENCE_ENDS):
+        if not self._spaces[after + 1] and len(units(word.text[-1] + following.text[0])) == 1:
+            return 2.0
+        ended = word.text.rstrip(CLOSING)
+        if ended.endswith(SENTENCE_ENDS):
             return 0.0
-        if word.text.endswith(CLAUSE_ENDS):
+        if ended.endswith(CLAUSE_ENDS):
             return 0.25
+        if self._is_rest[after + 1]:
+            return 1.0
         pause_s = min(0.5, max(0.0, following.start_s - word.end_s))
         short = 0.3 if self._spaces[after + 1] and len(word.text) <= SHORT_WORD else 0.0
-        return 0.7 + short - pause_s
+        return PLAIN + short - pause_s
 
     def lines(self, start: int, end: int, options: CueOptions) -> tuple[int, float] | None:
         """Where a cue of these words is broken into two lines (`end`: nowhere), and the cost; None: it does not fit."""
@@ -120,30 +133,36 @@ class _Row:
         if self.width(start, end) <= most:
             return end, 0.0
         best: tuple[int, float] | None = None
-        for cut in range(start + 1, end) if options.lines == 2 else ():
-            first, second = self.width(start, cut), self.width(cut, end)
-            if first > most:
-                break
-            if second <= most:
-                cost = 0.3 * self.break_cost(cut - 1) + 0.3 * abs(first - second) / most
-                if best is None or cost < best[1]:
-                    best = cut, cost
+        if options.lines < 2:
+            return None
+        earliest = max(start + 1, bisect_left(self._begins, self._ends[end - 1] - most, start, end))
+        for cut in range(earliest, bisect_right(self._ends, self._begins[start] + most, start, end) + 1):
+            uneven = abs(self.width(start, cut) - self.width(cut, end)) / most
+            cost = 0.3 * (self.break_costs[cut - 1] - PLAIN + uneven)
+            if best is None or cost < best[1]:
+                best = cut, cost
         return best
 
 
-def _fitting(word: Span, most: int) -> list[Span]:
-    """A word in pieces that are no wider than a line; nearly always itself."""
-    if width(word.text) <= most:
+def _fitting(word: Word, most: int) -> list[Word]:
+    """A word in pieces between which a line may end: itself, unless it is long and of a script without spaces.
+
+    What is wider than a line, such as an address, is cut into parts of like widths.
+    """
+    if 2 * width(word.text) <= most:
         return [word]
-    pieces, taken = [""], 0
-    for letter in word.text:
-        size = width(letter)
-        if taken + size > most:
+    pieces = [""]
+    for unit in units(word.text):
+        if width(pieces[-1]) >= LEAST_PART or pieces[-1].endswith((*SENTENCE_ENDS, *CLAUSE_ENDS)):
             pieces.append("")
-            taken = 0
-        pieces[-1] += letter
-        taken += size
-    return list(divided(word, pieces))
+        first, at, wide = len(pieces), 0, width(unit)
+        for letter in unit:
+            is_full = width(pieces[-1] + letter) > most or at * -(-wide // most) >= (len(pieces) - first + 1) * wide
+            if is_full and width(letter):
+                pieces.append("")
+            pieces[-1] += letter
+            at += width(letter)
+    return [replace(piece, spaced=False) if index else piece for index, piece in enumerate(divided(word, pieces))]
 
 
 def _cut(phrase: Phrase, options: CueOptions) -> list[Cue]:
@@ -151,6 +170,7 @@ def _cut(phrase: Phrase, options: CueOptions) -> list[Cue]:
     row = _Row(phrase, options.line_chars)
     count, words = len(row.words), row.words
     costs = [0.0] + [float("inf")] * count  # of the best division of the first words
+    most = options.lines * options.line_chars
     from_: list[tuple[int, int]] = [(0, 0)] * (count + 1)  # (where its last cue begins, where that is broken)
     for start in range(count):
         for end in range(start + 1, count + 1):
@@ -159,7 +179,8 @@ def _cut(phrase: Phrase, options: CueOptions) -> list[Cue]:
             if end - start > 1 and (broken is None or seconds > options.most_s):
                 break
             at, cost = broken or (end, 0.0)
-            cost += costs[start] + 1.0 + (row.break_cost(end - 1) if end < count else 0.0)
+            cost += costs[start] + 1.0 + (row.break_costs[end - 1] if end < count else 0.0)
+            cost += BALANCE * max(seconds / options.most_s, row.width(start, end) / most) ** 2
             if count > end - start and (seconds < options.least_s or end - start == 1):
                 cost += 0.5  # a flash, or a word alone
             if cost < costs[end]:

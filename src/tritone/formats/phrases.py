@@ -17,7 +17,21 @@ from tritone.transcript import Segment, Span, Transcript, joined
 
 PAUSE_S = 0.8  # between two words of which the later begins a new phrase
 SLACK_S = 0.05  # by which times of words of one voice may overlap
+NEAR = 16  # characters of a text that no word has, such as marks between two of them
 UNPRINTABLE = frozenset({"Cc", "Cs"})  # Unicode categories: control characters, halves of surrogate pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Word(Span):
+    """A word. `spaced`: whether a space is before it; None: nobody knows, so that its script says it."""
+
+    spaced: bool | None = None
+
+    def follows(self, before: str) -> str:
+        """The space between a text and this word, or ""."""
+        if self.spaced is None:
+            return " " if len(joined(before, self.text)) > len(before) + len(self.text) else ""
+        return " " if self.spaced else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +42,12 @@ class Phrase:
     out its text, and nobody else should be given these times.
     """
 
-    words: tuple[Span, ...]
+    words: tuple[Word, ...]
     timed: bool = True
 
     @property
     def text(self) -> str:
-        return reduce(joined, (word.text for word in self.words))
+        return reduce(lambda text, word: text + word.follows(text) + word.text, self.words[1:], self.words[0].text)
 
     @property
     def start_s(self) -> float:
@@ -56,8 +70,10 @@ def printable(text: str) -> str:
     return " ".join("".join(shown).split())
 
 
-def words_of(transcript: Transcript) -> list[Span]:
+def words_of(transcript: Transcript) -> list[Word]:
     """The words of a transcript, each without spaces; the parts of one that has some ("5 p.m.") have its times.
+
+    Where the text has them, it says where spaces are: words of Chinese or Thai may be parts of what has none.
 
     Raises:
         InputError: the transcript has text but no words.
@@ -67,7 +83,17 @@ def words_of(transcript: Transcript) -> list[Span]:
             "the transcript has no times of words; ask the model for them (Whisper: word_times), or choose a format "
             "without"
         )
-    return [replace(word, text=part) for word in transcript.words for part in printable(word.text).split()]
+    text, at = printable(transcript.text), 0
+    words: list[Word] = []
+    for span in transcript.words:
+        parts = _parted(span)
+        if parts and (place := text.find(parts[0].text, at, at + len(span.text) + NEAR)) >= 0:
+            parts[0] = replace(parts[0], spaced=None if text[at:place].strip() else place > at)
+            at = place + len(parts[0].text)
+            for part in parts[1:]:
+                at = max(at, text.find(part.text, at, at + len(part.text) + NEAR) + len(part.text))
+        words += parts
+    return words
 
 
 def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:
@@ -83,11 +109,7 @@ def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phra
             return [Phrase(tuple(each)) for part in transcript.ended for each in _runs(words_of(part), (), pause_s)]
         return [Phrase(tuple(each)) for each in _runs(words, transcript.segments, pause_s)]
     parts: Sequence[Segment] = transcript.segments or (Segment(transcript.text, 0.0, transcript.audio_s),)
-    return [
-        Phrase(tuple(divided(Span(part.text, part.start_s, part.end_s, None, part.speaker), texts)), timed=False)
-        for part in parts
-        if (texts := printable(part.text).split())
-    ]
+    return [Phrase(tuple(_estimated(part)), timed=False) for part in parts if part.text.strip()]
 
 
 def foreign(transcript: Transcript, phrase: Phrase) -> str:
@@ -99,10 +121,10 @@ def foreign(transcript: Transcript, phrase: Phrase) -> str:
     return parts[at][1] if at < len(parts) and parts[at][1] != transcript.language else ""
 
 
-def _runs(words: Sequence[Span], segments: Sequence[Segment], pause_s: float) -> list[list[Span]]:
+def _runs(words: Sequence[Word], segments: Sequence[Segment], pause_s: float) -> list[list[Word]]:
     ends = {word.speaker: _ends(segments, word.speaker) for word in words}
-    found: list[list[Span]] = []
-    open_runs: dict[str, list[Span]] = {}
+    found: list[list[Word]] = []
+    open_runs: dict[str, list[Word]] = {}
     between: dict[str, list[Span]] = {}  # words of others since the last one of a speaker
     for word in words:
         run = open_runs.get(word.speaker)
@@ -137,8 +159,24 @@ def _ends(segments: Sequence[Segment], speaker: str) -> list[float]:
     return [each.end_s for each in segments if not overlap or each.speaker == speaker]
 
 
-def divided(span: Span, texts: Iterable[str]) -> Iterator[Span]:
-    """Spans of these texts, which share the time of one by their lengths."""
+def _parted(span: Span) -> list[Word]:
+    """A span as words without spaces, each with its times."""
+    word = Word(span.text, span.start_s, span.end_s, span.confidence, span.speaker)
+    return [
+        replace(word, text=part, spaced=True if index else None)
+        for index, part in enumerate(printable(span.text).split())
+    ]
+
+
+def _estimated(part: Segment) -> Iterator[Word]:
+    """The words of a segment without times of them, for laying out its text."""
+    whole = Word(part.text, part.start_s, part.end_s, None, part.speaker)
+    for index, word in enumerate(divided(whole, printable(part.text).split())):
+        yield replace(word, spaced=True) if index else word
+
+
+def divided(span: Word, texts: Iterable[str]) -> Iterator[Word]:
+    """Words of these texts, which share the time of one by their lengths."""
     pieces = list(texts)
     total, done = sum(map(len, pieces)), 0
     length_s = max(0.0, span.end_s - span.start_s)

@@ -19,8 +19,7 @@ from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.inputs import mono
 from tritone.audio.live import ContainerStream
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, InputError
-from tritone.gateway.refusal import decoders
+from tritone.errors import AudioError, AudioFormatError, InputError
 
 MAX_CHANNELS = 8
 MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
@@ -33,8 +32,9 @@ OGG_OPUS: Final = "OGGOPUS"
 ALAW: Final = "ALAW"
 G711 = {MULAW: decode_mulaw, ALAW: decode_alaw}
 RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
-MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM"}
-CONTAINERS = {b"OggS": "ogg", b"\x1aE\xdf\xa3": "webm"}
+MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM", b"ftyp": "MP4"}
+MP4_AT = 4  # where its name is; that of all others is at the start
+CONTAINERS = {b"OggS": "ogg", b"\x1aE\xdf\xa3": "webm", b"ftyp": "mp4"}
 WAV_TAGS: Mapping[int, Encoding] = {wav.PCM: PCM, wav.ALAW: ALAW, wav.MULAW: MULAW}
 TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
 
@@ -77,21 +77,22 @@ class AudioFormat:
                 )
 
     def check_start(self, start: bytes) -> bytes:
-        """The first four bytes if they are of a file in `MAGIC`; b"" for samples without a header.
+        """What names the kind of file in `MAGIC`, by the first eight bytes; b"" for samples without a header.
 
         Raises:
             AudioError: they are not of this encoding, or it is not known of what.
         """
-        found = start[:4] if start[:4] in MAGIC else b""
+        found = _kind(start)
         fits = {"": set(MAGIC), FLAC: {b"fLaC"}, OGG_OPUS: {b"OggS"}}
         if found not in fits.get(self.encoding, {b"RIFF", b""}):
-            seen = MAGIC.get(found, "no WAV, FLAC, Ogg or WebM")
+            seen = MAGIC.get(found, "no WAV, FLAC, Ogg, WebM or MP4")
             advice = (
                 f"Name the encoding of samples without a header, and their {self.fields[0]}."
                 if not self.encoding
                 else "Send what the encoding says, or name none for audio with a header."
             )
-            raise AudioError(f"the encoding is {self.name}, but the audio begins like {seen}. {advice}")
+            kind = AudioError if found else AudioFormatError
+            raise kind(f"the encoding is {self.name}, but the audio begins like {seen}. {advice}")
         if not found and not self.sample_rate:
             raise AudioError(f"{self.name} without a header needs {self.fields[0]}, such as 16000")
         return found
@@ -105,6 +106,8 @@ def recording(declared: AudioFormat, audio: bytes) -> bytes:
     """
     if not audio:
         raise AudioError("the request has no audio")
+    if not declared.encoding and not _kind(audio):
+        return audio  # of another format that is decoded, or none
     magic = declared.check_start(audio)
     if magic == b"RIFF" and (header := _wav_header(audio[:MAX_WAV_HEADER])) is not None:
         declared.check_header(header[0].sample_rate, header[0].channels)
@@ -116,6 +119,10 @@ def recording(declared: AudioFormat, audio: bytes) -> bytes:
         raise AudioError(f"{len(audio)} bytes are no whole number of {declared.name} samples of {width} bytes")
     tag = TAG_OF[declared.encoding]
     return wav.wav_file(audio, tag=tag, width=size, sample_rate=declared.sample_rate, channels=channels)
+
+
+def _kind(start: bytes) -> bytes:
+    return next((each for each in (start[:4], start[MP4_AT : MP4_AT + 4]) if each in MAGIC), b"")
 
 
 class _Decoder(Protocol):
@@ -147,11 +154,10 @@ class StreamAudio:
 
         Raises:
             AudioError: they are not what was announced.
-            GatewayRefusal: they are compressed, and PyAV is not installed.
         """
         if self._decoder is None and self._container is None:
             self._start += data
-            if len(self._start) < 4:
+            if len(self._start) < (4 if self._declared.encoding else MP4_AT + 4):
                 return NOTHING
             data, self._start = self._start, b""
             self._choose(self._declared.check_start(data))
@@ -184,15 +190,14 @@ class StreamAudio:
             self._container.close()
 
     def _choose(self, magic: bytes) -> None:
-        with decoders():
-            if magic in CONTAINERS:
-                self._container = ContainerStream(CONTAINERS[magic])
-            elif magic == b"fLaC":
-                self._decoder = FlacStream()
-            elif magic == b"RIFF":
-                self._decoder = _Wav()
-            else:
-                self._decoder = _Samples(self._declared)
+        if magic in CONTAINERS:
+            self._container = ContainerStream(CONTAINERS[magic])
+        elif magic == b"fLaC":
+            self._decoder = FlacStream()
+        elif magic == b"RIFF":
+            self._decoder = _Wav()
+        else:
+            self._decoder = _Samples(self._declared)
 
 
 class _Samples:

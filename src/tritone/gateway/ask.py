@@ -75,10 +75,11 @@ class Ask:
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
     contract; those that cannot travel are an `InputError`. `details`: all that a model has beside its text at no
     cost. `words`: words with times, if the model can ("wanted"), or else an error ("needed"); some models take longer
-    for them. `texts`: how they are written. `each_channel`: recordings: each channel is a speaker of its own. `vad`:
-    for streams; None leaves segments to the recogniser's endpoint rules. `turns`: for streams; segments are then turns,
-    whatever rules the recogniser has, and `vad` says where speech is. `final_model`: a model for whole recordings that
-    writes the final text of each segment, with `final_search` as its request parameters; "" is none.
+    for them. `texts`: how they are written. `each_channel`: recordings: each channel is a speaker of its own.
+    `speech_only`: recordings: what a served model for voice activity takes for silence is left out. `vad`: for streams;
+    None leaves segments to the recogniser's endpoint rules. `turns`: for streams; segments are then turns, whatever
+    rules the recogniser has, and `vad` says where speech is. `final_model`: a model for whole recordings that writes
+    the final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
     model: str = ""
@@ -88,6 +89,7 @@ class Ask:
     texts: TextOptions = field(default_factory=TextOptions)
     speakers: SpeakerOptions | None = None
     each_channel: bool = False
+    speech_only: bool = False
     vad: VadOptions | None = None
     turns: TurnOptions | None = None
     final_model: str = ""

@@ -14,12 +14,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from tritone.audio.files import AudioBlocks, Selection, read_or_blocks
+from tritone.audio.files import AudioBlocks, Selection, Upload, read_or_blocks
 from tritone.audio.waveform import Samples
 from tritone.client.models import ModelInfo
 from tritone.errors import AudioError
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 AT_ONCE = 4  # pieces of one recording that the model has
+SPEECH_ALONE = Cutting(piece_s=300.0, max_pause_s=2.0, padding_s=0.4)
+"""Where silence is left out: the pauses that faster-whisper's `vad_filter` takes out, too."""
 Answer = TypeVar("Answer")
 
 
@@ -41,7 +42,7 @@ class Recording:
     def __init__(
         self,
         speech: "Speech",
-        audio: bytes | Path | Selection,
+        audio: bytes | Upload | Selection,
         ask: Ask,
         caller: Caller,
         *,
@@ -63,7 +64,7 @@ class Recording:
         self._growing = self._growing and self._speech.sends_events(info)
         longest_s = min(self._speech.limits.max_audio_s, info.max_audio_s or float("inf"))
         audio = await _whole(read_or_blocks, self._audio, info.sample_rate, longest_s)
-        if not isinstance(audio, AudioBlocks):
+        if not isinstance(audio, AudioBlocks) and not self._ask.speech_only:
             self._count(audio.size / info.sample_rate, info)
             task = asyncio.ensure_future(self._once(audio, info, details=self._ask.details))
             try:
@@ -78,17 +79,22 @@ class Recording:
         # Pieces with context are joined by times of words, which do not come with events.
         self._growing = self._growing and not info.has_details
         try:
-            self._check_length(audio.duration_s)  # what its header claims, before any work
+            if isinstance(audio, AudioBlocks):
+                self._check_length(audio.duration_s)  # what its header claims, before any work
             async with aclosing(self._long(audio, info, longest_s)) as found:
                 async for part in found:
                     yield part
         finally:
-            with anyio.CancelScope(shield=True):
-                await asyncio.to_thread(audio.close)
+            if isinstance(audio, AudioBlocks):
+                with anyio.CancelScope(shield=True):
+                    await asyncio.to_thread(audio.close)
 
-    async def _long(self, audio: AudioBlocks, info: ModelInfo, longest_s: float) -> AsyncGenerator[Transcript, None]:
-        cutting = (Cutting() if info.has_words else Cutting(context_s=0.0)).within(longest_s)
-        activity = await self._speech.activity(info.sample_rate)
+    async def _long(
+        self, audio: AudioBlocks | Samples, info: ModelInfo, longest_s: float
+    ) -> AsyncGenerator[Transcript, None]:
+        cutting = SPEECH_ALONE if self._ask.speech_only else Cutting()
+        cutting = (cutting if info.has_words else replace(cutting, context_s=0.0)).within(longest_s)
+        activity = await self._speech.activity(info.sample_rate, streaming=self._ask.speech_only)
         cut = await _whole(lambda: pieces(audio, info.sample_rate, cutting=cutting, activity=activity))
         asks_words = self._ask.words != "none" or self._ask.speakers is not None
         joiner = Joiner(details=self._ask.details and (asks_words or not info.has_word_times))

@@ -11,13 +11,12 @@ import errno
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tritone.errors import (
     AudioError,
+    AudioFormatError,
     InputError,
     MissingDependencyError,
     RetryError,
@@ -100,20 +99,6 @@ class ErrorAnswer:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
-@contextmanager
-def decoders() -> Iterator[None]:
-    """Around what opens a decoder: a client can do without one that is not installed, so its answer is a refusal.
-
-    Raises:
-        GatewayRefusal: with status 415.
-    """
-    try:
-        yield
-    except MissingDependencyError as error:
-        message = f"this gateway takes samples (PCM) alone, send these or have it set up for others: {error}"
-        raise GatewayRefusal(415, message) from error
-
-
 async def absent(client: "AsyncClient", error: InputError, *, named: bool = True) -> TritoneError:
     """The error where no ready model is the one that is wanted: 404, or 503 where that may change.
 
@@ -149,6 +134,8 @@ def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, RefusedError):
         reason = error.reason
         return ErrorAnswer(status=reason.http, code=reason.name, message=str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, AudioFormatError):
+        return ErrorAnswer(status=415, code=CODES[415], message=str(error))
     if isinstance(error, InputError):
         code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
         code = "invalid_stream" if isinstance(error, StreamError) else code

@@ -11,11 +11,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tritone.audio.encoder import SpeechEncoder, SpeechFormat
 from tritone.audio.spoken import Spoken
 from tritone.client.async_client import AsyncClient
 from tritone.client.models import ModelInfo
-from tritone.errors import InputError, MissingDependencyError, ServerTimeoutError
+from tritone.errors import InputError, ServerTimeoutError
 from tritone.gateway.callers import Caller
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import absent
@@ -128,18 +127,6 @@ class Voices:
                     return
                 self._count_audio(part.audio_s, voice.info.name, caller)
                 yield part
-
-
-def encoder_of(format: SpeechFormat, sample_rate: int, *, rate: int | None = None) -> SpeechEncoder:
-    """A file that grows, as of `SpeechEncoder`; what this gateway cannot write is the client's to ask for otherwise.
-
-    Raises:
-        InputError: the format needs what is not installed here.
-    """
-    try:
-        return SpeechEncoder(format, sample_rate, rate=rate)
-    except MissingDependencyError as error:
-        raise InputError(f"this gateway writes no {format}; ask for mp3, opus, flac, wav or pcm ({error})") from error
 
 
 def _speakers(info: ModelInfo) -> list[FoundVoice]:

@@ -4,11 +4,11 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tritone.audio.files import Upload
 from tritone.audio.recent import RecentAudio
 from tritone.audio.waveform import Samples, Waveform
 from tritone.client.async_stream import AsyncActivityStream
@@ -30,7 +30,7 @@ AT_ONCE = 16  # windows of one recording or stream that the model has
 
 
 async def labelled(
-    speech: "Speech", audio: bytes | Path, found: Transcript, wanted: SpeakerOptions, caller: Caller
+    speech: "Speech", audio: bytes | Upload, found: Transcript, wanted: SpeakerOptions, caller: Caller
 ) -> Transcript:
     """A transcript of a whole recording whose words have speakers.
 

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
-from tritone.audio.files import StoredAudio, channels_of, check_sample_rate
+from tritone.audio.files import StoredAudio, Upload, channels_of, check_sample_rate
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
@@ -168,7 +167,7 @@ class Speech:
                 return found
         return await self.model(name, "streaming")
 
-    async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
+    async def transcribe(self, audio: bytes | Upload, ask: Ask, caller: Caller) -> Transcript:
         """Transcribe a recording of any format and length.
 
         Raises:
@@ -191,9 +190,9 @@ class Speech:
             found = await labelled(self, audio, found, wanted, caller)
         return await self.written(found, ask.texts)
 
-    async def channels(self, audio: bytes | Path, ask: Ask, caller: Caller) -> list[Transcript]:
+    async def channels(self, audio: bytes | Upload, ask: Ask, caller: Caller) -> list[Transcript]:
         """Transcribe each channel of a recording alone, in their order; raises as `transcribe`."""
-        source = audio if isinstance(audio, Path) else StoredAudio("the audio data", lambda: audio)
+        source = audio if isinstance(audio, Upload) else StoredAudio("the audio data", lambda: audio)
         found = []
         for channel in await asyncio.to_thread(channels_of, source):
             recording = Recording(self, channel, replace(ask, details=True), caller)
@@ -204,7 +203,7 @@ class Speech:
         return found
 
     async def parts(
-        self, audio: bytes | Path, ask: Ask, caller: Caller, *, growing: bool = False
+        self, audio: bytes | Upload, ask: Ask, caller: Caller, *, growing: bool = False
     ) -> AsyncGenerator[Transcript, None]:
         """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
 
@@ -266,9 +265,17 @@ class Speech:
             headers=caller.headers,
         )
 
-    async def activity(self, sample_rate: int) -> OpenActivity | None:
-        """What finds speech in long recordings, if Triton has a model for it; for threads that may wait."""
-        return await self._client.activity(sample_rate)
+    async def activity(self, sample_rate: int, *, streaming: bool = False) -> OpenActivity | None:
+        """What finds speech in long recordings, if Triton has a model for it; for threads that may wait.
+
+        Args:
+            streaming: whether a model for streams alone will do.
+        """
+        if (activity := await self._client.activity(sample_rate)) is None and streaming:
+            with suppress(GatewayRefusal):
+                info = await self.model("", "activity-streaming")
+                return self._client.activity_streams(info.name, sample_rate)
+        return activity
 
     async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> Live:
         """Open a live stream; nothing is sent to the server before its first audio.
@@ -338,7 +345,7 @@ class Speech:
         found = await self._client.infer({tensor: samples}, model, headers=caller.headers)
         return next(iter(found.values()))
 
-    async def diarize(self, audio: bytes | Path, model: str, caller: Caller) -> SpeechActivity:
+    async def diarize(self, audio: bytes | Upload, model: str, caller: Caller) -> SpeechActivity:
         """Who speaks when in a recording, by a model that tells speakers apart."""
         return await self._client.diarize(audio, model, headers=caller.headers)
 

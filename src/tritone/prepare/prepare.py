@@ -101,6 +101,13 @@ def is_repository(what: str | os.PathLike[str]) -> bool:
     return MANIFEST not in names and any(name.count("/") == 1 and name.endswith(f"/{CONFIG}") for name in names)
 
 
+def is_bundle(what: str | os.PathLike[str]) -> bool:
+    """Is it a bundle of this machine, which needs no export?"""
+    if os.path.exists(what):  # the methods of Path raise on names that are too long
+        return os.path.isfile(os.path.join(what, MANIFEST))
+    return os.fspath(what) in shipped_bundles()
+
+
 def identify(what: str | os.PathLike[str], *, trust: bool = False) -> Identified:
     """Say what somebody means; what lies in storage is copied to this machine.
 

@@ -3,7 +3,6 @@
 import json
 import socket as plain
 import struct
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,6 @@ from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.server import GatewayServer
-from tritone.installing import pip_install
 from tritone.texts import TextOptions
 from waiting import until
 
@@ -140,15 +138,6 @@ def test_wrong_options_are_named(connect: Connect, options: dict[str, Any], said
         assert answer["type"] == "error"
         assert said in answer["message"]
         assert heard(client) == ([], 1008)
-
-
-@pytest.mark.parametrize("form", ["opus", "webm"])
-def test_a_decoder_that_is_not_installed_is_named(connect: Connect, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with connect("/v1/stream") as client:
-        answer = start(client, format=form)
-    assert (answer["type"], answer["code"]) == ("error", "unsupported_format")
-    assert pip_install("video") in answer["message"]
 
 
 def test_a_rate_in_the_address_is_a_number() -> None:

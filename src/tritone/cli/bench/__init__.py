@@ -119,7 +119,7 @@ def bench(
         with screen:
             what, name = (model, None) if url is None else (None, model)
             if what is not None:
-                bundle = options.bundle_for(what, exporting, built)
+                bundle = options.bundle_for(what, exporting, built, sent)
                 screen.notify(f"serving {what} ...")
                 mode: Literal["streaming", "offline"] = "streaming" if load.streaming else "offline"
                 served = stack.enter_context(serve_bundle(bundle, built, mode=mode))

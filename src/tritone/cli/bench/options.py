@@ -272,8 +272,9 @@ def build_options(assignments: Sequence[str] | None, *, max_streams: int | None)
     return options
 
 
-def bundle_for(what: str, exporting: Exporting, options: BuildOptions) -> str:
-    """The bundle of WHAT that is served with these options; exported where it is none."""
+def bundle_for(what: str, exporting: Exporting, options: BuildOptions, sent: Audio) -> str:
+    """The bundle of WHAT that is served with these options and gets this; exported where it is none."""
+    recordings.check_audio([each.audio for each in sent.utterances], what, every=True)
     device = "cuda" if options.device == "gpu" else "cpu"
     return bundle_of(what, exporting, device=device, precision=options.precision or None)
 

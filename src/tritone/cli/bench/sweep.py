@@ -121,7 +121,7 @@ def sweep(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
-    question = replace(question, bundle=bundle_for(what, exporting, base))
+    question = replace(question, bundle=bundle_for(what, exporting, base, sent))
     words = question.words(grid)
     outputs.check()
     known = known_trials(outputs.earlier(), words, grid, limit) if resume else []

@@ -1,12 +1,15 @@
 """How commands are given recordings: files, folders, and lists of them."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritone.audio.files import SUFFIXES, find_audio
+from tritone.audio.files import SUFFIXES, AudioBlocks, find_audio, is_pipe
+from tritone.cli.shared.what import notify
+from tritone.errors import AudioError
 from tritone.paths import stored
 from tritone.systems.stored_audio import recordings_in
 
@@ -14,12 +17,13 @@ if TYPE_CHECKING:
     from tritone.corpus.dataset import Utterance
 
 STDIN = "/dev/stdin"
+CHECKED_S = 2.0  # for which recordings are opened ahead; lists may have any number of them
 
 Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILE",
-        help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
+        help="Audio or video of any format and rate; channels averaged. For folders all audio in them.",
     ),
 ]
 WavScp = Annotated[
@@ -107,6 +111,7 @@ def named(
     manifest: list[str] | None,
     data_dir: Path | None,
     *,
+    model: str | None,
     doing: str = "transcribe",
     need_audio: bool = True,
 ) -> tuple[list[str], list[str]]:
@@ -115,12 +120,13 @@ def named(
     Files are taken as they were written, so that messages are in those words.
 
     Args:
+        model: WHAT runs here, for `check_audio`.
         doing: what is done with recordings, for messages.
         need_audio: whether a list that names files which are not there is an error.
 
     Raises:
         typer.BadParameter: there are both files and a list, two lists, none at all, or a list among the files.
-        TritoneError: as of `audio_of` and `listed`.
+        TritoneError: as of `audio_of`, `listed` and `check_audio`.
     """
     check_one_list(wavscp, manifest)
     if files:
@@ -129,13 +135,48 @@ def named(
                 "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
             )
         check_no_list(files)
-        return audio_of(files), []
+        paths = audio_of(files)
+        check_audio(paths, model)
+        return paths, []
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter(
             f"name what to {doing}: audio files or folders, or --wavscp, or --manifest, or --data-dir"
         )
     utterances = listed(wavscp, manifest, data_dir, need_audio=need_audio)
-    return [path_of(each) for each in utterances], [each.id for each in utterances]
+    paths = [path_of(each) for each in utterances]
+    check_audio(paths, model)
+    return paths, [each.id for each in utterances]
+
+
+def check_audio(paths: Sequence[str | Path], model: str | None, *, every: bool = False) -> None:
+    """Open recordings before a model is downloaded or exported for them, and say what cannot be read.
+
+    Nothing is opened for a bundle, which is ready itself, nor what is elsewhere or in a pipe.
+
+    Args:
+        model: WHAT runs here; None where a server has the model.
+        every: whether all recordings are needed, rather than each for a result of its own.
+
+    Raises:
+        AudioError: none of them can be read, or with `every` not all.
+    """
+    from tritone.prepare import is_bundle
+
+    if model is None or is_bundle(model):
+        return
+    until, unread = time.monotonic() + CHECKED_S, 0
+    for path in paths:
+        if stored(path) is not None or is_pipe(path):
+            continue
+        try:
+            AudioBlocks(path, 16000).close()
+        except AudioError as error:
+            unread += 1
+            if every or unread == len(paths):
+                raise
+            notify(error)
+        if time.monotonic() > until:
+            return
 
 
 def path_of(utterance: "Utterance") -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritone.cli.shared.recordings import check_audio
 from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
@@ -67,6 +68,7 @@ class VoiceModel:
             typer.BadParameter: options that do not belong together or make no sense.
             TritoneError: the model cannot be used, or a recording cannot be embedded; of several the first is named.
         """
+        check_audio(files, self.where.what, every=True)
         with self.open() as opened:
             return Voices(_vectors(opened.system, files), opened.made_by, opened.limit)
 

@@ -22,8 +22,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from tritone.audio.files import Upload
 from tritone.client import ModelInfo
-from tritone.errors import AudioError, InputError
+from tritone.errors import InputError
 from tritone.formats import write
 from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.refusal import GatewayRefusal, answer_to
@@ -125,13 +126,9 @@ async def _transcribe(gateway: "Gateway", request: Request) -> Response:
         with path.open("wb") as file:
             async for chunk in request.stream():
                 file.write(chunk)
-        parts = gateway.speech.parts(path, ask, caller)
-        try:
-            # What is wrong with the request shows here, and has a status of its own.
-            first = await anext(parts, None)
-        except AudioError as error:
-            raise AudioError(str(error).replace(str(path), "the file")) from error
-        return _Parts(first, parts, held.pop_all())
+        parts = gateway.speech.parts(Upload(path), ask, caller)
+        # What is wrong with the request shows here, and has a status of its own.
+        return _Parts(await anext(parts, None), parts, held.pop_all())
 
 
 class _Parts(StreamingResponse):

@@ -18,7 +18,7 @@ from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event, SpeakerOptions, TurnOptions, VadOptions, language_parameters
 from tritone.gateway.live import Live
-from tritone.gateway.refusal import ErrorAnswer, decoders
+from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, conversations, read_json
 from tritone.texts import TextOptions
 
@@ -118,7 +118,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     # Whoever sends audio at once has given all in the address.
     start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
     ask = start.ask(await gateway.speech.live_model(start.model))
-    with closing(_audio(start)) as audio:
+    with closing(live_audio(start.format, start.sample_rate)) as audio:
         async with await gateway.speech.open(ask, audio.rate, socket.caller) as live:
             await socket.send({"type": "ready", "model": live.model, "format": start.format, "sample_rate": audio.rate})
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
@@ -139,14 +139,6 @@ def read_start(fields: "Mapping[str, Any]", query: "Mapping[str, str]") -> Start
         raise InputError(f"the options of the stream cannot be used: {problems}") from error
     except ValueError as error:
         raise InputError(f"sample_rate in the address must be a whole number, got {query['sample_rate']!r}") from error
-
-
-def _audio(start: Start) -> LiveAudio:
-    try:
-        with decoders():
-            return live_audio(start.format, start.sample_rate)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 async def _take(message: str | bytes, socket: Socket, audio: LiveAudio, live: Live, start: Start) -> bool:

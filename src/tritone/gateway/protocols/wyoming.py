@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritone.audio.live import SampleStream
-from tritone.errors import InputError, ServerSetupError
+from tritone.errors import AudioFormatError, InputError, ServerSetupError
 from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
@@ -215,11 +215,11 @@ class _Client:
         """Take the format of the audio that comes."""
         rate, width, channels = (event.data.get(name) for name in ("rate", "width", "channels"))
         if width != WIDTH or type(rate) is not int or type(channels) is not int:
-            raise InputError(
+            raise AudioFormatError(
                 f"audio must have a rate, channels and a width of {WIDTH} bytes, got {str(event.data)[:120]}"
             )
         if not 1 <= channels <= MAX_CHANNELS:
-            raise InputError(f"audio may have {MAX_CHANNELS} channels, got {channels}")
+            raise AudioFormatError(f"audio may have {MAX_CHANNELS} channels, got {channels}")
         self._rate, self._live, self._text = rate, None, ""
         self._samples = SampleStream(("<i2", (channels,)))
 

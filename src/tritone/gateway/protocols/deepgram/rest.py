@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from tritone.audio.files import Upload
 from tritone.errors import AudioError
 from tritone.gateway.announced_audio import AudioFormat, recording
 from tritone.gateway.gateway import Gateway
@@ -59,8 +60,8 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 @asynccontextmanager
-async def _body(request: Request, declared: AudioFormat) -> AsyncIterator[tuple[bytes | Path, str]]:
-    """The recording: its bytes, or where it is on disk while the block runs; and its sha256."""
+async def _body(request: Request, declared: AudioFormat) -> AsyncIterator[tuple[bytes | Upload, str]]:
+    """The recording, its bytes or what is on disk while the block runs, and its sha256."""
     digest = hashlib.sha256()
     with tempfile.NamedTemporaryFile(prefix="tritone-") as file:
         async for piece in request.stream():
@@ -71,4 +72,4 @@ async def _body(request: Request, declared: AudioFormat) -> AsyncIterator[tuple[
         if not path.stat().st_size:
             raise AudioError("the request has no audio: its body is empty")
         named = declared.encoding != ""
-        yield (recording(declared, path.read_bytes()) if named else path), digest.hexdigest()
+        yield (recording(declared, path.read_bytes()) if named else Upload(path)), digest.hexdigest()

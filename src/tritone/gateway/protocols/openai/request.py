@@ -65,6 +65,7 @@ class TranscriptionRequest:
     speaker_model: str = ""
     num_speakers: int = 0  # 0: as many as there are
     each_channel: bool = False  # is a speaker of its own
+    vad_filter: bool = False
     search: Mapping[str, str] = field(default_factory=dict)
     texts: TextOptions = field(default_factory=TextOptions)
     ignored: Mapping[str, str] = field(default_factory=dict)  # fields, and why
@@ -86,8 +87,6 @@ class TranscriptionRequest:
         if logprobs and response_format != "json":
             raise FieldError("include", "logprobs goes with response_format json alone")
         stream = form.one_of("stream", SWITCH, "false").lower() in ("true", "1")
-        if form.one_of("vad_filter", SWITCH, "false").lower() in ("true", "1"):
-            ignored["vad_filter"] = "recordings are cut at pauses in any case"
         if stream and response_format not in STREAMED:
             raise FieldError("stream", f"goes with response_format {', '.join(STREAMED)}, not {response_format}")
         form.refuse("known_speaker_names", "known_speaker_references")
@@ -98,7 +97,7 @@ class TranscriptionRequest:
         for name, most in OF_VAD.items():
             _number(f"chunking_strategy[{name}]", strategy.get(name, ""), most)
         if kind == "server_vad":
-            ignored["chunking_strategy"] = "recordings are cut at pauses by the gateway's own rules"
+            ignored["chunking_strategy"] = "only what is longer than the model takes is cut, by the gateway's own rules"
         languages = form.lists.get("languages", [])
         allowed = [code for each in form.lists.get("allowed_languages", []) for code in each.split(",")]
         allowed += languages if len(languages) > 1 else []
@@ -124,12 +123,13 @@ class TranscriptionRequest:
             speaker_model=speakers.get("model", ""),
             num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
             each_channel=each_channel,
+            vad_filter=form.one_of("vad_filter", SWITCH, "false").lower() in ("true", "1"),
             search=form.objects.get("search", {}),
             texts=TextOptions().changed(form.objects.get("texts", {})),
         )
 
-    def ask(self, info: ModelInfo, *, translate: bool = False) -> Ask:
-        """What is asked of a model.
+    def ask(self, info: ModelInfo, *, translate: bool = False, has_vad: bool = False) -> Ask:
+        """What is asked of a model; `has_vad`: whether one for voice activity is served beside it.
 
         Raises:
             FieldError: the model has no meaning for a field.
@@ -160,6 +160,7 @@ class TranscriptionRequest:
             if self.response_format == "diarized_json" and not self.each_channel
             else None,
             each_channel=self.each_channel,
+            speech_only=self.vad_filter and has_vad,
         )
         try:
             search_of(ask, info)
@@ -167,14 +168,17 @@ class TranscriptionRequest:
             raise FieldError("response_format" if ask.speakers else "timestamp_granularities", str(error)) from error
         return ask
 
-    def notices(self, info: ModelInfo) -> dict[str, str]:
+    def notices(self, info: ModelInfo, *, has_vad: bool = False) -> dict[str, str]:
         """Headers that name what had no influence on a model's answer, and say why; none if all had."""
         ignored = dict(self.ignored)
+        if self.vad_filter and not has_vad:
+            ignored["vad_filter"] = "no model for voice activity is served here"
         if self.response_format in ("srt", "vtt") and not info.has_words:
             ignored["times of words"] = "the model gives none, cues share the time of their segment by their lengths"
         if not info.has_prompt:
             if self.prompt:
-                ignored["prompt"] = "the model takes none" + ("" if info.decodes else ", keywords[] favours words")
+                advice = ", keywords[] favours words" if info.has_search and not info.decodes else ""
+                ignored["prompt"] = f"the model takes none{advice}"
             if self.temperature:
                 ignored["temperature"] = "the model samples nothing"
             if self.language and not info.languages:

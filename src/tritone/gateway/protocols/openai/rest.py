@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from tritone.audio.files import Upload
 from tritone.errors import TritoneError
 from tritone.formats import write
 from tritone.gateway.callers import Caller
@@ -95,17 +96,18 @@ async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, tra
         fields, file = await stack.enter_async_context(_form(request))
         wanted = TranscriptionRequest.read(fields)
         info = await gateway.speech.model(wanted.model, "offline")
-        ask = wanted.ask(info, translate=translate)
+        has_vad = wanted.vad_filter and await gateway.speech.activity(info.sample_rate, streaming=True) is not None
+        ask, notices = wanted.ask(info, translate=translate, has_vad=has_vad), wanted.notices(info, has_vad=has_vad)
         audio = await stack.enter_async_context(_content(file))
         if not wanted.stream:
             answer = _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
-            answer.headers.update(wanted.notices(info))
+            answer.headers.update(notices)
             return answer
         growing = wanted.response_format != "diarized_json" and not wanted.logprobs
         events = events_of(gateway.speech.parts(audio, ask, caller, growing=growing), wanted)
         stack.push_async_callback(events.aclose)
         first = await anext(events)  # what fails before the first text has a status of its own
-        return _EventStream(_sent(first, events), stack.pop_all(), wanted.notices(info))
+        return _EventStream(_sent(first, events), stack.pop_all(), notices)
 
 
 def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
@@ -180,15 +182,15 @@ async def _form(request: Request) -> AsyncIterator[tuple[list[tuple[str, str]], 
 
 
 @asynccontextmanager
-async def _content(file: UploadFile) -> AsyncIterator[bytes | Path]:
-    """The audio: its bytes, or where it is on disk while the block runs."""
+async def _content(file: UploadFile) -> AsyncIterator[bytes | Upload]:
+    """The audio: its bytes, or what is on disk while the block runs."""
     if (file.size or 0) <= IN_MEMORY:
         yield await file.read()
         return
     with tempfile.NamedTemporaryFile(prefix="tritone-") as copy:
         await asyncio.to_thread(shutil.copyfileobj, file.file, copy)
         copy.flush()
-        yield Path(copy.name)
+        yield Upload(Path(copy.name))
 
 
 async def _models(gateway: Gateway) -> list[dict[str, Any]]:

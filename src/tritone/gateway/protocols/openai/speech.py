@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tritone.audio.encoder import FORMATS, MIME_TYPES, SpeechFormat
+from tritone.audio.encoder import FORMATS, MIME_TYPES, SpeechEncoder, SpeechFormat
 from tritone.audio.spoken import Spoken
 from tritone.errors import InputError, TritoneError
 from tritone.gateway.callers import Caller
@@ -25,7 +25,6 @@ from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols.openai.errors import FieldError, error_object
 from tritone.gateway.protocols.openai.request import NOTICE
 from tritone.gateway.refusal import GatewayRefusal, answer_to
-from tritone.gateway.saying import encoder_of
 from tritone.gateway.sockets import read_json
 
 MAX_INPUT = 4096  # characters, as OpenAI's
@@ -133,7 +132,7 @@ async def _data(
     spoken: AsyncGenerator[Spoken, None], asked: SpeechRequest, sample_rate: int
 ) -> AsyncGenerator[bytes, None]:
     """The file as it grows; each part is not empty."""
-    encoder = encoder_of(asked.format, sample_rate, rate=PCM_RATE if asked.format == "pcm" else None)
+    encoder = SpeechEncoder(asked.format, sample_rate, rate=PCM_RATE if asked.format == "pcm" else None)
     async with aclosing(spoken):
         async for part in spoken:
             if data := await asyncio.to_thread(encoder.add, part.waveform):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tritone.errors import InputError
+from tritone.errors import AudioFormatError, InputError
 from tritone.gateway.announced_audio import StreamAudio, recording
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
@@ -77,7 +77,12 @@ class RivaService(grpc.GenericRpcHandler):
         audio = recording(audio_format(request.config), request.audio)
         info = await self._gateway.speech.model(wanted.ask.model, "offline")
         ask = wanted.fitted(info, request.config.language_code)
-        found = await self._in_time(self._transcripts(audio, ask, caller))
+        try:
+            found = await self._in_time(self._transcripts(audio, ask, caller))
+        except AudioFormatError as error:
+            if request.config.encoding:
+                raise
+            raise error.saying(f"{error} Of samples without a header name encoding and sample_rate_hertz.") from error
         response = messages.RecognizeResponse()
         if request.HasField("id"):
             response.id.value = request.id.value

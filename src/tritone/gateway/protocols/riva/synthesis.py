@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from tritone.audio.encoder import SpeechFormat
+from tritone.audio.encoder import SpeechEncoder, SpeechFormat
 from tritone.errors import InputError
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.messages import ENCODINGS, UNSPECIFIED
 from tritone.gateway.refusal import GatewayRefusal
-from tritone.gateway.saying import FoundVoice, encoder_of
+from tritone.gateway.saying import FoundVoice
 
 if TYPE_CHECKING:
     from tritone.gateway.callers import Caller
@@ -43,7 +43,7 @@ async def speech_of(gateway: "Gateway", request: Any, caller: "Caller") -> Async
     rate = request.sample_rate_hz or voice.info.sample_rate
     if not LEAST_RATE <= rate <= MOST_RATE:
         raise InputError(f"sample_rate_hz must be {LEAST_RATE} to {MOST_RATE}, or 0 for the voice's own; got {rate}")
-    encoder = encoder_of(format, voice.info.sample_rate, rate=rate)
+    encoder = SpeechEncoder(format, voice.info.sample_rate, rate=rate)
     async with aclosing(gateway.speech.voices.speak(request.text, voice, caller, speed=speed)) as parts:
         async for part in parts:
             response = _response(request)
