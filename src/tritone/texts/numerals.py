@@ -30,6 +30,7 @@ class Numerals:
     before them. `plus`: what may stand between the parts of a number. `digits`: words that are read one by one.
     `parts`: words within numbers that have no value themselves. `near`: a pattern of words that belong to a number
     before them, and to one after them if `has_cases`, though no cardinal has them: ordinals, fractions, other cases.
+    `unread`: one of words that belong to a number on either side: halves and quarters, and doubled digits.
     `ordinals`: of days and years in dates, with the cardinals that they stand for. `split`: words that would make
     another number of a digit before them. `keeps_accents`: whether these tell words apart. `long`: whether a million is
     counted in thousands.
@@ -43,6 +44,7 @@ class Numerals:
     plus: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()
     near: re.Pattern[str] = re.compile(r"(?!)")
+    unread: re.Pattern[str] = re.compile(r"(?!)")
     ordinals: Mapping[str, str] = field(default_factory=dict)
     split: frozenset[str] = frozenset()
     has_cases: bool = False
@@ -69,7 +71,8 @@ class Numerals:
 
     def is_part(self, folded: str) -> bool:
         """Whether a word may stand in a number."""
-        return folded in self.parts or folded in self.scales or self.spelled(folded) is not None
+        is_known = folded in self.parts or folded in self.scales or self.spelled(folded) is not None
+        return is_known or bool(self.unread.fullmatch(folded[:LONGEST]))
 
     def _below(self, letters: str, limit: int) -> int | None:
         """The value of letters by scales below `limit`, the greatest of them first."""
@@ -181,8 +184,10 @@ def german() -> Numerals:
         plus=frozenset(["und"]),
         near=re.compile(
             r".*(?:zehn|zig|hundert|tausend)ste[nrsm]?|.*(?:erst|dritt|zwei?t|viert|funft|sechst|siebt|neunt|"
-            r"zehnt|elft|zwolft)e[nrsm]?|.*(?:st|zehn|vier|drit|funf|sechs|sieb|ach|neun)teln?|billion(?:en)?"
+            r"zehnt|elft|zwolft)e[nrsm]?|.*(?:st|zehn|vier|drit|funf|sechs|sieb|ach|neun)teln?|billion(?:en)?|"
+            r".*(?:zig|zehn|hundert)er[ns]?"
         ),
+        unread=re.compile(r"(?:.*ein|andert)?halb(?:e[mnrs]?)?|(?:drei)?viertel|doppelt?e?"),
         ordinals=ordinals,
         split=frozenset(["zehn"]),
     )
@@ -205,8 +210,9 @@ def dutch() -> Numerals:
         plus=frozenset(["en"]),
         near=re.compile(
             r".*(?:tig|honderd|duizend|acht|eer)stes?|.*(?:twee|der|vier|vijf|zes|zeven|negen|tien|elf|twaalf)de[ns]?"
-            r"|biljoen(?:en)?"
+            r"|biljoen(?:en)?|.*tigers?"
         ),
+        unread=re.compile(r"(?:.*en|ander)?hal(?:f|ve)|(?:drie)?kwart|dubbele?"),
         split=frozenset(["tien"]),
     )
 
@@ -242,6 +248,7 @@ def french() -> Numerals:
         plus=frozenset(["et"]),
         parts=frozenset(["cents", "vingts"]),
         near=re.compile(r".*iemes?|billions?"),
+        unread=re.compile("demie?s?|quarts?|tiers|doubles?|triples?"),
     )
 
 
@@ -269,6 +276,7 @@ def spanish() -> Numerals:
         plus=frozenset(["y"]),
         parts=frozenset(row("ciento cientos cientas")),
         near=re.compile(r".*avos?|billon(?:es)?"),
+        unread=re.compile("medi[oa]s?|cuartos?|tercios?|dobles?|triples?"),
     )
 
 
@@ -290,7 +298,8 @@ def portuguese() -> Numerals:
         scales=_words(10**9, "bilhoes bilhao") | _words(10**6, "milhoes milhao") | {"mil": 1000},
         plus=frozenset(["e"]),
         parts=frozenset(["cento"]),
-        near=re.compile(r".*avos?|bili(?:ao|oes)|trilh?i?(?:ao|oes)|meia"),
+        near=re.compile(r".*avos?|bili(?:ao|oes)|trilh?i?(?:ao|oes)"),
+        unread=re.compile("mei[oa]s?|quartos?|tercos?|dupl[oa]s?|tripl[oa]s?"),
     )
 
 
@@ -306,6 +315,7 @@ def _of_hundreds(
     plus: frozenset[str],
     parts: frozenset[str],
     near: re.Pattern[str],
+    unread: re.Pattern[str],
 ) -> Numerals:
     """Where each hundred is a word of two genders: Spanish and Portuguese, which count a thousand million, too."""
     hundreds = [(100 * n, stem + end) for n, stem in enumerate(row(more), start=2) for end in ("os", "as")]
@@ -323,6 +333,7 @@ def _of_hundreds(
         plus=plus,
         parts=parts,
         near=near,
+        unread=unread,
         long=True,
     )
 
@@ -355,6 +366,7 @@ def italian() -> Numerals:
         plus=frozenset(["e"]),
         parts=frozenset(["mila"]),
         near=re.compile(r".*esim[oaie]|bilion[ei]"),
+        unread=re.compile("mezz[aeio]|quart[io]|terz[io]|doppi[ao]|tripl[ao]"),
     )
 
 
@@ -366,6 +378,7 @@ def _of_parts(
     one: str,
     ordinals: Mapping[str, str],
     near: str,
+    unread: str,
 ) -> Numerals:
     """Where hundreds, tens and units follow each other, in several cases: Polish and Russian."""
     below_hundred = [*_pairs(_of(small, 1, 19)), *_pairs(tens), *_sums(_pairs(tens), _pairs(_of(small, 1, 9)))]
@@ -378,6 +391,7 @@ def _of_parts(
         digits=_table((value, texts[0]) for value, texts in _of(small, 0, 9).items()),
         ordinals=ordinals,
         near=re.compile(near),
+        unread=re.compile(unread),
         has_cases=True,
         keeps_accents="ą" in near,
     )
@@ -431,7 +445,9 @@ def polish() -> Numerals:
         r"(?:y|a|e|i|ie|ego|iego|ej|iej|emu|iemu|ym|im|ą|ią|ych|ich|ymi|imi)|dw(?:oma|iema|om|oje|ojga|ukrotn.*)|trzem|trzema|"
         r"czterem|czterema|.*ioma|pół|półtor.*|bilion.*|tysiącach|milionach"
     )
-    return _of_parts(small, tens, hundreds, scales, "tysiąc milion miliard", ordinals, near)
+    return _of_parts(
+        small, tens, hundreds, scales, "tysiąc milion miliard", ordinals, near, "w?pół|półtor.*|ćwier.*|podwójn.*"
+    )
 
 
 def russian() -> Numerals:
@@ -483,7 +499,16 @@ def russian() -> Numerals:
         r"дв(?:ум|умя|ое|оих)|тр(?:ем|емя|ое|оих)|четыр(?:ем|ьмя)|.*[птсмв][яь]тью|.*(?:десят|шест|сем|восем|восьм|девят|надцат|"
         r"двадцат|тридцат)ью|.*(?:стам|стах|стами)|пол|полтор.*|триллион.*|тысяч(?:ам|ами|ах)|миллион(?:ам|ами|ах|у)"
     )
-    return _of_parts(small, tens, hundreds, scales, "тысяча тысячу миллион миллиард", ordinals, near)
+    return _of_parts(
+        small,
+        tens,
+        hundreds,
+        scales,
+        "тысяча тысячу миллион миллиард",
+        ordinals,
+        near,
+        "пол|полтор.*|половин.*|четверт[ьи]|двоин.*",
+    )
 
 
 LANGUAGES: Mapping[str, Callable[[], Numerals]] = {
