@@ -3,9 +3,8 @@
     john dot smith at example dot com      ->  john.smith@example.com
     w w w dot example dot org slash news   ->  www.example.org/news
 
-Only signs are said between the words of an address, so its first and last words have to show in another way: the word
-before it introduces one ("to", "visit"), or the text begins there. `to my shop dot com` stays words, which might mean
-two sites; so does `we are hiring at example dot com`, where "at" is no sign.
+Where one begins and ends has to show in another way: a word before it introduces it ("to", "visit"), or the text begins
+there. `to my shop dot com` stays words, and `we are hiring at example dot com`, where "at" is no sign.
 """
 
 import re
@@ -24,26 +23,19 @@ ADDRESS = re.compile(
 BEFORE = frozenset(row("to is at on from via by cc visit open see email mail address contact website site page url"))
 MAIL = frozenset(row("email mail address contact write send"))
 NO_NAMES = frozenset(
-    row(
-        "the a an this that these those my our your his her their its it i we he she they you me us him them "
-        "up down in out on off over here there now today online available more is are was were be and or of to for by "
-        "look shop apply register subscribe order buy meet work live read join start search book find visit vote stay"
-    )
+    row("""the a an this that my our your his her their its it i we he she they you me us him them is are was were be of
+    to up down in out on off over here there now online available more and or for by look shop apply register order buy
+    meet subscribe work live read join start search book find visit vote stay""")
 )
 """Words that begin no address, or have an "at" after them that is no sign."""
 LONGEST = 64  # words
-Number = Callable[[Sequence[str], int], tuple[str, int]]
+Number = Callable[[Sequence[str], int], tuple[str | int, int]]  # ("", 0): no digits there
 
 
 def address(words: Sequence[str], at: int, number: Number) -> tuple[str, int] | None:
-    """The address that begins at a word, and how many words it has.
+    """The address that begins at a word, and how many words it has; `number` reads digits in the same way.
 
-    Args:
-        words: in lower case.
-        number: reads digits from a word on: their text, and how many words they are; none are ("", 0).
-
-    Returns:
-        A text; an empty one of words that are signs and names, but no address that is sure. None: they are neither.
+    An empty text is one of words that are signs and names, but no address that is sure. None: they are neither.
     """
     if words[at] in NO_NAMES:
         return None
@@ -58,14 +50,14 @@ def address(words: Sequence[str], at: int, number: Number) -> tuple[str, int] | 
         text += "".join(SIGNS[word] for word in words[first:end])
     if "." not in text:
         return None
-    found = ADDRESS.fullmatch(text)
-    return (text if found and _is_sure(words, at, end, found) else ""), end - at
+    is_sure = (found := ADDRESS.fullmatch(text)) and _is_sure(words, at, end, found)
+    return text if is_sure else "", end - at
 
 
 def _label(words: Sequence[str], at: int, number: Number) -> tuple[str, int]:
     """What is said without a sign: a word or letters, and digits after them."""
     if (found := number(words, at))[1]:
-        return found
+        return str(found[0]), found[1]
     end = at
     while end < len(words) and len(words[end]) == 1 and words[end].isalpha():
         end += 1
@@ -73,7 +65,7 @@ def _label(words: Sequence[str], at: int, number: Number) -> tuple[str, int]:
         end += 1
     text = "".join(words[at:end])
     while end > at and not (text in TOP_DOMAINS and words[at - 1] == "dot") and (found := number(words, end))[1]:
-        text, end = text + found[0], end + found[1]
+        text, end = f"{text}{found[0]}", end + found[1]
     return text, end - at
 
 
@@ -94,8 +86,7 @@ def _is_sure(words: Sequence[str], at: int, end: int, found: re.Match[str]) -> b
         return before != "at" or words[at] in WEB or at == 1 or words[at - 2] in NO_NAMES
     if not found["local"].isalnum() or len(words[at]) == 1:
         return True
-    # One word before "at": of an address, or "we are hiring at example dot com".
-    if words[at].endswith(("ed", "ing")):
+    if words[at].endswith(("ed", "ing")):  # we are hiring at example dot com
         return False
     is_asked = before in MAIL or (before in ("is", "to", "at") and not MAIL.isdisjoint(words[max(0, at - 6) : at - 1]))
     return is_asked if before else end == len(words)

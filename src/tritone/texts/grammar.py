@@ -233,10 +233,8 @@ class _Stretches:
     def _is_before_half(self, at: int) -> bool:
         """Whether it is "und", "et", "с" before a half, or hours before these."""
         at += self.style.clock is not None and self.folded[at] == self.style.clock[0]
-        unread = self.numbers.unread
-        return len("".join(self.folded[at : at + 1])) <= len("und") and any(
-            map(unread.fullmatch, self.folded[at + 1 : at + 2])
-        )
+        link, half = [*self.folded[at : at + 2], "", ""][:2]
+        return len(link) <= len("und") and bool(self.numbers.unread.fullmatch(half))
 
     def _is_range(self, first: int, at: int) -> bool:
         """Whether a word stands between numbers that may share a scale, as in "zehn bis fünfzehntausend"."""

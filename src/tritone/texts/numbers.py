@@ -55,8 +55,8 @@ PARTS = frozenset(
 ) - {"second"}
 """Words that belong to the numbers beside them, in the singular."""
 LINKS = frozenset(row("and a an of to till or"))  # between parts of a number
+# Words before which an ordinal below ten may be theirs: twenty first graders.
 COUNTED = re.compile("(?:class|time|grade|year|hand|degree|people|children|men|women|.{3,}[^su]s)")
-"""Words before which an ordinal below ten may be theirs: twenty first graders."""
 STRETCH = re.compile("[NP](?:L*[NPO])*")  # of kinds of words, see `_kind`
 PHONE = {10: (3, 6)}  # where dashes stand in a number of so many digits, as North America writes it
 
@@ -77,7 +77,7 @@ def _plainly(words: Words) -> Iterator[str]:
     """Words with "oh" for the digit where recognisers write the letter, and o'clock in one word."""
     before = ""
     for word, after in zip_longest(words, words[1:], fillvalue=""):
-        is_digit = before in DIGITS or before in TEENS or before in TENS or before in TWICE
+        is_digit = _starts_number(before) or before in TWICE
         before = "oh" if word == "o" and is_digit and (after in DIGITS or after in (*TWICE, "o")) else word
         yield "o'clock" if word in ("oclock", "o\u2019clock") else before
 
@@ -92,27 +92,21 @@ def _alone(words: Words, first: int, end: int) -> list[Written]:
 
 def _date(words: Words, at: int) -> Found | None:
     """March twentieth [nineteen seventy], or [the] twentieth of March [nineteen seventy]."""
-    start = at + (words[at] == "the")
-    if (day := _ordinal(words, start)) and 1 <= day[0] <= 31:
-        end = start + day[1]
-        if end + 1 < len(words) and words[end] == "of" and words[end + 1] in MONTHS:
-            text, end = f"{day[0]} {words[end + 1].capitalize()}", end + 2
-            if year := _year(words, end):
-                text, end = f"{text} {year[0]}", end + year[1]
-            return text, end - at
-    if words[at] not in MONTHS or at + 1 == len(words):
+    day = _ordinal(words, at + (words[at] == "the")) or (0, 0)
+    end = at + (words[at] == "the") + day[1]
+    if 1 <= day[0] <= 31 and _word(words, end) == "of" and _word(words, end + 1) in MONTHS:
+        year = _year(words, end + 2) or ("", 0)
+        return f"{day[0]} {words[end + 1].capitalize()} {year[0]}".strip(), end + 2 + year[1] - at
+    if words[at] not in MONTHS:
         return None
-    month = words[at].capitalize()
-    if (day := _ordinal(words, at + 1)) and 1 <= day[0] <= 31:
-        end = at + 1 + day[1]
-        if year := _year(words, end):
-            return f"{month} {day[0]}, {year[0]}", end + year[1] - at
-        return f"{month} {day[0]}", end - at
-    if (cardinal := _below_hundred(words, at + 1)) and 1 <= cardinal[0] <= 31:
-        end = at + 1 + cardinal[1]
-        if year := _year(words, end):  # without a year, "may five" and "march ten" are more often no dates
-            return f"{month} {cardinal[0]}, {year[0]}", end + year[1] - at
-    return (f"{month} {year[0]}", 1 + year[1]) if (year := _year(words, at + 1)) else None
+    month, ordinal = words[at].capitalize(), _ordinal(words, at + 1)
+    day = ordinal or _below_hundred(words, at + 1) or (0, 0)
+    later = _year(words, at + 1 + day[1])
+    if 1 <= day[0] <= 31 and later:
+        return f"{month} {day[0]}, {later[0]}", 1 + day[1] + later[1]
+    if 1 <= day[0] <= 31 and ordinal:  # "may five" and "march ten" are more often no dates
+        return f"{month} {day[0]}", 1 + day[1]
+    return (f"{month} {later[0]}", 1 + later[1]) if (later := _year(words, at + 1)) else None
 
 
 def _time(words: Words, at: int) -> Found | None:
@@ -133,16 +127,13 @@ def _time(words: Words, at: int) -> Found | None:
 
 
 def _relative_time(words: Words, at: int) -> Found | None:
-    start = at + (words[at] == "a" and words[at + 1 : at + 2] == ["quarter"])
-    part, side = (*words[start : start + 2], "", "")[:2]
-    if (part, side) not in (("half", "past"), ("quarter", "past"), ("quarter", "to")):
-        return None
+    start = at + (words[at] == "a" and _word(words, at + 1) == "quarter")
+    minutes = {"half past": 30, "quarter past": 15, "quarter to": -15}.get(" ".join(words[start : start + 2]))
     hour = _below_hundred(words, start + 2)
-    if not hour or not 1 <= hour[0] <= 12:
+    if minutes is None or not hour or not 1 <= hour[0] <= 12:
         return None
-    minutes = {"half": 30, "quarter": 15}[part]
-    text = f"{hour[0]}:{minutes}" if side == "past" else f"{(hour[0] - 2) % 12 + 1}:{60 - minutes}"
-    return text, start + 2 + hour[1] - at
+    time = (60 * hour[0] + minutes - 60) % 720 + 60
+    return f"{time // 60}:{time % 60}", start + 2 + hour[1] - at
 
 
 def _minutes(words: Words, at: int) -> tuple[int, int] | None:
@@ -153,11 +144,8 @@ def _minutes(words: Words, at: int) -> tuple[int, int] | None:
 
 
 def _half_of_day(words: Words, at: int) -> Found | None:
-    for half in "ap":
-        for spoken in ([half, "m"], [f"{half}m"], [f"{half}.m."]):
-            if list(words[at : at + len(spoken)]) == spoken:
-                return f"{half}.m.", len(spoken)
-    return None
+    found = re.match(r"([ap])( m|m|\.m\.)(?!\S)", " ".join(words[at : at + 2]))
+    return (f"{found[1]}.m.", 2 if found[2] == " m" else 1) if found else None
 
 
 def _amount(words: Words, at: int) -> Found | None:
@@ -187,18 +175,12 @@ def _amount(words: Words, at: int) -> Found | None:
 
 def _address(words: Words, at: int) -> Found | None:
     """Anna at example dot com; example dot org. Without a text: words that no other rule may take."""
-
-    def number(words: Words, at: int) -> Found:
-        value, taken = _below_hundred(words, at) or (0, 0)
-        return _one_by_one(words, at, SINGLE) or (str(value) * bool(taken), taken)
-
-    return address(words, at, number)
+    return address(words, at, lambda words, at: _one_by_one(words, at, SINGLE) or _below_hundred(words, at) or ("", 0))
 
 
 def _position(words: Words, at: int) -> Found | None:
     """Twenty first, three hundred and thirty third, hundredth; ordinals below the tenth stay words."""
-    found = _large_ordinal(words, at)
-    if not (found := found or _ordinal(words, at)) or found[0] < 10:
+    if not (found := _large_ordinal(words, at) or _ordinal(words, at)) or found[0] < 10:
         return None
     value, taken = found
     last, after = words[at + taken - 1], _word(words, at + taken)
@@ -263,7 +245,7 @@ def _year_alone(words: Words, at: int) -> Found | None:
     if not found or (at and _starts_number(words[at - 1])):
         return None
     end = at + found[1]
-    return None if end < len(words) and (_starts_number(words[end]) or words[end] == "point") else found
+    return None if _starts_number(_word(words, end)) or _word(words, end) == "point" else found
 
 
 def _year(words: Words, at: int) -> Found | None:
@@ -271,11 +253,8 @@ def _year(words: Words, at: int) -> Found | None:
     if century := _below_hundred(words, at):
         end = at + century[1]
         if 10 <= century[0] <= 29:
-            if (
-                words[end : end + 1] == ["hundred"]
-                and century[0] < 20
-                and not _starts_number(*[word for word in words[end + 1 : end + 3] if word != "and"][:1])
-            ):
+            after = _word(words, end + 1 + (_word(words, end + 1) == "and"))
+            if _word(words, end) == "hundred" and century[0] < 20 and not _starts_number(after):
                 return f"{century[0]}00", century[1] + 1
             if (rest := _below_hundred(words, end)) and rest[0] >= 10:
                 return f"{century[0]}{rest[0]}", century[1] + rest[1]
@@ -289,6 +268,8 @@ def _plain(words: Words, at: int) -> Found | None:
     """[Minus] three point one four, six thousand eight hundred and eighty one, two million."""
     minus = words[at] in ("minus", "negative") and not (at and _starts_number(words[at - 1]))
     found = _decimal(words, at + minus)
+    if words[at : at + 1] == ["a"] and found and found[1] == 2:  # a hundred, a million
+        return None
     return (f"{'-' * minus}{found[0]}", found[1] + minus) if found else None
 
 
@@ -297,15 +278,10 @@ def _decimal(words: Words, at: int) -> Found | None:
     if whole is None:
         return None
     end = at + whole[1]
-    if words[end : end + 1] == ["point"]:
-        stop = end + 1
-        while stop < len(words) and words[stop] in DIGITS:
-            stop += 1
-        if stop > end + 1:
-            text = f"{_grouped(whole[0])}.{''.join(str(DIGITS[word]) for word in words[end + 1 : stop])}"
-            if stop < len(words) and SCALES.get(words[stop], 0) >= 10**6:
-                return f"{text} {words[stop]}", stop + 1 - at
-            return text, stop - at
+    if _word(words, end) == "point" and (part := _one_by_one(words, end + 1, SINGLE)):
+        text, end = f"{_grouped(whole[0])}.{part[0]}", end + 1 + part[1]
+        is_scaled = SCALES.get(_word(words, end), 0) >= 10**6
+        return (f"{text} {words[end]}", end + 1 - at) if is_scaled else (text, end - at)
     for scale, value in SCALES.items():  # 2 million is easier to read than 2,000,000
         if value >= 10**6 and words[end - 1] == scale and not whole[0] % value:
             return f"{_grouped(whole[0] // value)} {scale}", whole[1]
@@ -364,9 +340,8 @@ def _ordinal(words: Words, at: int) -> tuple[int, int] | None:
     word = _word(words, at)
     if word in TENS and at + 1 < len(words) and 1 <= ORDINALS.get(words[at + 1], 0) <= 9:
         return TENS[word] + ORDINALS[words[at + 1]], 2
-    if (value := ORDINALS.get(word) or TENTHS.get(word)) is not None:
-        return value, 1
-    return None
+    value = ORDINALS.get(word) or TENTHS.get(word)
+    return (value, 1) if value else None
 
 
 def _large_ordinal(words: Words, at: int) -> tuple[int, int] | None:
@@ -392,11 +367,8 @@ def _half_understood(made: Sequence[Written], words: Words) -> Iterator[Written]
 
 
 def _kind(made: Sequence[Written], index: int, words: Words) -> str:
-    """What a word is to numbers beside it.
-
-    N: a number. L: a link. P: a part of one, or a number that is one with another before it. O: what belongs to a
-    number before it alone, as an ordinal does. "-": none of these.
-    """
+    """What a word is to numbers beside it: N, a number; L, a link; P, a part of one, or one with a number before it; O,
+    what belongs to a number before it alone, as an ordinal does; "-", none of these."""
     each, word = made[index], words[made[index].first]
     if _is_written(each, words):
         return "P" if _belongs_to_another(made, index, words) else "N"
@@ -411,8 +383,8 @@ def _kind(made: Sequence[Written], index: int, words: Words) -> str:
         return "P" if len(beside) == 2 and AMOUNT.fullmatch(beside[0].text) else "-"
     if word in ORDINALS or word in TENTHS or word == "percent":
         return "O"
-    is_part = any(not _singulars(part).isdisjoint(PARTS) for part in re.split(r"\W", word))
-    return "P" if is_part or word[0].isdigit() else "-"
+    singulars = {each for part in re.split(r"\W", word) for each in _singulars(part)}
+    return "-" if singulars.isdisjoint(PARTS) and not word[0].isdigit() else "P"
 
 
 def _is_written(each: Written, words: Words) -> bool:
@@ -437,8 +409,8 @@ def _singulars(word: str) -> set[str]:
     return {word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)}
 
 
-def _starts_number(*word: str) -> bool:
-    return bool(word) and (word[0] in DIGITS or word[0] in TEENS or word[0] in TENS)
+def _starts_number(word: str) -> bool:
+    return word in DIGITS or word in TEENS or word in TENS
 
 
 def _lone_as_words(made: Sequence[Written], words: Words) -> Iterator[Written]:
@@ -452,9 +424,6 @@ def _lone_as_words(made: Sequence[Written], words: Words) -> Iterator[Written]:
 
     for index, each in enumerate(made):
         text, spoken = each.text, words[each.first]
-        if spoken == "a" and each.end == each.first + 2:  # a hundred, a million
-            yield from _alone(words, each.first, each.end)
-            continue
         beside = is_code(index - 1) or is_code(index + 1)
         if text in LETTERS and (text not in "ai" or (is_code(index - 1) and is_code(index + 1))) and beside:
             yield Written(text.upper(), each.first, each.end)

@@ -11,7 +11,7 @@ own, `numbers.py`, and Chinese has `chinese.py`.
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
@@ -103,7 +103,7 @@ class Numerals:
 @cache
 def numerals(language: str) -> Numerals:
     """The numerals of a language, by its code of two letters; `LANGUAGES` has those that there are."""
-    return LANGUAGES[language]()
+    return replace(LANGUAGES[language](), unread=re.compile(UNREAD[language]))
 
 
 def _forms(first: int, words: str, step: int = 1) -> dict[int, list[str]]:
@@ -187,7 +187,6 @@ def german() -> Numerals:
             r"zehnt|elft|zwolft)e[nrsm]?|.*(?:st|zehn|vier|drit|funf|sechs|sieb|ach|neun)teln?|billion(?:en)?|"
             r".*(?:zig|zehn|hundert)er[ns]?"
         ),
-        unread=re.compile(r"(?:.*ein|andert)?halb(?:e[mnrs]?)?|(?:drei)?viertel|doppelt?e?"),
         ordinals=ordinals,
         split=frozenset(["zehn"]),
     )
@@ -212,7 +211,6 @@ def dutch() -> Numerals:
             r".*(?:tig|honderd|duizend|acht|eer)stes?|.*(?:twee|der|vier|vijf|zes|zeven|negen|tien|elf|twaalf)de[ns]?"
             r"|biljoen(?:en)?|.*tigers?"
         ),
-        unread=re.compile(r"(?:.*en|ander)?hal(?:f|ve)|(?:drie)?kwart|dubbele?"),
         split=frozenset(["tien"]),
     )
 
@@ -248,7 +246,6 @@ def french() -> Numerals:
         plus=frozenset(["et"]),
         parts=frozenset(["cents", "vingts"]),
         near=re.compile(r".*iemes?|billions?"),
-        unread=re.compile("demie?s?|quarts?|tiers|doubles?|triples?"),
     )
 
 
@@ -276,7 +273,6 @@ def spanish() -> Numerals:
         plus=frozenset(["y"]),
         parts=frozenset(row("ciento cientos cientas")),
         near=re.compile(r".*avos?|billon(?:es)?"),
-        unread=re.compile("medi[oa]s?|cuartos?|tercios?|dobles?|triples?"),
     )
 
 
@@ -299,7 +295,6 @@ def portuguese() -> Numerals:
         plus=frozenset(["e"]),
         parts=frozenset(["cento"]),
         near=re.compile(r".*avos?|bili(?:ao|oes)|trilh?i?(?:ao|oes)"),
-        unread=re.compile("mei[oa]s?|quartos?|tercos?|dupl[oa]s?|tripl[oa]s?"),
     )
 
 
@@ -315,7 +310,6 @@ def _of_hundreds(
     plus: frozenset[str],
     parts: frozenset[str],
     near: re.Pattern[str],
-    unread: re.Pattern[str],
 ) -> Numerals:
     """Where each hundred is a word of two genders: Spanish and Portuguese, which count a thousand million, too."""
     hundreds = [(100 * n, stem + end) for n, stem in enumerate(row(more), start=2) for end in ("os", "as")]
@@ -333,7 +327,6 @@ def _of_hundreds(
         plus=plus,
         parts=parts,
         near=near,
-        unread=unread,
         long=True,
     )
 
@@ -366,7 +359,6 @@ def italian() -> Numerals:
         plus=frozenset(["e"]),
         parts=frozenset(["mila"]),
         near=re.compile(r".*esim[oaie]|bilion[ei]"),
-        unread=re.compile("mezz[aeio]|quart[io]|terz[io]|doppi[ao]|tripl[ao]"),
     )
 
 
@@ -378,7 +370,6 @@ def _of_parts(
     one: str,
     ordinals: Mapping[str, str],
     near: str,
-    unread: str,
 ) -> Numerals:
     """Where hundreds, tens and units follow each other, in several cases: Polish and Russian."""
     below_hundred = [*_pairs(_of(small, 1, 19)), *_pairs(tens), *_sums(_pairs(tens), _pairs(_of(small, 1, 9)))]
@@ -391,7 +382,6 @@ def _of_parts(
         digits=_table((value, texts[0]) for value, texts in _of(small, 0, 9).items()),
         ordinals=ordinals,
         near=re.compile(near),
-        unread=re.compile(unread),
         has_cases=True,
         keeps_accents="ą" in near,
     )
@@ -445,9 +435,7 @@ def polish() -> Numerals:
         r"(?:y|a|e|i|ie|ego|iego|ej|iej|emu|iemu|ym|im|ą|ią|ych|ich|ymi|imi)|dw(?:oma|iema|om|oje|ojga|ukrotn.*)|trzem|trzema|"
         r"czterem|czterema|.*ioma|pół|półtor.*|bilion.*|tysiącach|milionach"
     )
-    return _of_parts(
-        small, tens, hundreds, scales, "tysiąc milion miliard", ordinals, near, "w?pół|półtor.*|ćwier.*|podwójn.*"
-    )
+    return _of_parts(small, tens, hundreds, scales, "tysiąc milion miliard", ordinals, near)
 
 
 def russian() -> Numerals:
@@ -499,16 +487,7 @@ def russian() -> Numerals:
         r"дв(?:ум|умя|ое|оих)|тр(?:ем|емя|ое|оих)|четыр(?:ем|ьмя)|.*[птсмв][яь]тью|.*(?:десят|шест|сем|восем|восьм|девят|надцат|"
         r"двадцат|тридцат)ью|.*(?:стам|стах|стами)|пол|полтор.*|триллион.*|тысяч(?:ам|ами|ах)|миллион(?:ам|ами|ах|у)"
     )
-    return _of_parts(
-        small,
-        tens,
-        hundreds,
-        scales,
-        "тысяча тысячу миллион миллиард",
-        ordinals,
-        near,
-        "пол|полтор.*|половин.*|четверт[ьи]|двоин.*",
-    )
+    return _of_parts(small, tens, hundreds, scales, "тысяча тысячу миллион миллиард", ordinals, near)
 
 
 LANGUAGES: Mapping[str, Callable[[], Numerals]] = {
@@ -520,4 +499,14 @@ LANGUAGES: Mapping[str, Callable[[], Numerals]] = {
     "pl": polish,
     "pt": portuguese,
     "ru": russian,
+}
+UNREAD: Mapping[str, str] = {
+    "de": "(?:.*ein|andert)?halb(?:e[mnrs]?)?|(?:drei)?viertel|doppelt?e?",
+    "es": "medi[oa]s?|cuartos?|tercios?|dobles?|triples?",
+    "fr": "demie?s?|quarts?|tiers|doubles?|triples?",
+    "it": "mezz[aeio]|quart[io]|terz[io]|doppi[ao]|tripl[ao]",
+    "nl": "(?:.*en|ander)?hal(?:f|ve)|(?:drie)?kwart|dubbele?",
+    "pl": "w?pół|półtor.*|ćwier.*|podwójn.*",
+    "pt": "mei[oa]s?|quartos?|tercos?|dupl[oa]s?|tripl[oa]s?",
+    "ru": "пол|полтор.*|половин.*|четверт[ьи]|двоин.*",
 }
