@@ -23,7 +23,7 @@ ADDRESS = re.compile(
 BEFORE = frozenset(row("to is at on from via by cc visit open see email mail address contact website site page url"))
 MAIL = frozenset(row("email mail address contact write send"))
 NO_NAMES = frozenset(
-    row("""the a an this that my our your his her their its it i we he she they you me us him them is are was were be of
+    row("""the an this that my our your his her their its it we he she they you me us him them is are was were be of
     to up down in out on off over here there now online available more and or for by look shop apply register order buy
     meet subscribe work live read join start search book find visit vote stay""")
 )
@@ -55,17 +55,17 @@ def address(words: Sequence[str], at: int, number: Number) -> tuple[str, int] | 
 
 
 def _label(words: Sequence[str], at: int, number: Number) -> tuple[str, int]:
-    """What is said without a sign: a word or letters, and digits after them."""
-    if (found := number(words, at))[1]:
-        return str(found[0]), found[1]
-    end = at
-    while end < len(words) and len(words[end]) == 1 and words[end].isalpha():
-        end += 1
-    if end == at and at < len(words) and words[at] not in SIGNS:
-        end += 1
-    text = "".join(words[at:end])
-    while end > at and not (text in TOP_DOMAINS and words[at - 1] == "dot") and (found := number(words, end))[1]:
-        text, end = f"{text}{found[0]}", end + found[1]
+    """What is said without a sign: a word or letters, with digits; blank before a digit that may be a word."""
+    text, end = "", at
+    while end < min(len(words), at + LONGEST) and not (text in TOP_DOMAINS and words[at - 1] == "dot"):
+        digits, taken = number(words, end)
+        if taken:
+            text += f"{digits}" if len(f"{digits}") > 1 or (end > at and len(words[end - 1]) == 1) else f" {digits}"
+        elif words[end] not in SIGNS and (end == at or len(words[at]) == len(words[end]) == 1):
+            text, taken = text + words[end], 1
+        else:
+            break
+        end += taken
     return text, end - at
 
 
@@ -84,9 +84,9 @@ def _is_sure(words: Sequence[str], at: int, end: int, found: re.Match[str]) -> b
         return False
     if not found["local"]:
         return before != "at" or words[at] in WEB or at == 1 or words[at - 2] in NO_NAMES
-    if not found["local"].isalnum() or len(words[at]) == 1:
+    if not found["local"].isalnum() or (len(words[at]) == 1 and words[at + 1] != "at"):
         return True
-    if words[at].endswith(("ed", "ing")):  # we are hiring at example dot com
+    if len(words[at]) == 1 or words[at].endswith(("ed", "ing")):  # we are hiring at example dot com
         return False
     is_asked = before in MAIL or (before in ("is", "to", "at") and not MAIL.isdisjoint(words[max(0, at - 6) : at - 1]))
     return is_asked if before else end == len(words)

@@ -45,7 +45,7 @@ SINGLE = {word: str(value) for word, value in DIGITS.items()}
 SPELLED = {letter: letter for letter in LETTERS}
 GROUPED_FROM = 10_000  # 6881, but 68,810
 CARDINALS = {value: word for table in (DIGITS, TEENS, TENS) for word, value in table.items() if value}
-LONGEST = 16  # words of a number
+LONGEST, ROW = 16, 200  # words of a number, and of signs that are said one by one
 NUMBER = re.compile(r"-?\d[\d,.-]*(?: (?:million|billion|trillion))?")
 POSITION = re.compile(r"\d[\d,]*(?:st|nd|rd|th)")
 AMOUNT = re.compile(r"[$€£]\d.*")
@@ -204,7 +204,7 @@ def _decade(words: Words, at: int) -> Found | None:
 def _one_by_one(words: Words, at: int, known: Mapping[str, str]) -> Found | None:
     """Signs that are said one by one, also double or triple."""
     text, end = "", at
-    while end < len(words):
+    while end < min(len(words), at + ROW):
         times = TWICE.get(words[end], 0)
         sign = known.get("".join(words[end + 1 : end + 2]) if times else words[end])
         if sign is None:
