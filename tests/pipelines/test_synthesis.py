@@ -3,19 +3,23 @@
 import shutil
 import threading
 import time
+from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tritone
+from effort import examples
 from toy_voice import SAMPLE_RATE, require_espeak, sound, write_espeak, write_toy_voice
 from tritone.errors import InputError, OperatorError
 from tritone.families.piper.export import export_piper
 from tritone.pipelines.synthesis import pipeline as pipeline_module
 from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.pipelines.synthesis.pipeline import PAUSE_S
-from tritone.texts.sentences import MAX_CLAUSE, MAX_SENTENCE, clauses, cleaned, sentences
+from tritone.texts.sentences import MAX_CLAUSE, MAX_SENTENCE, ComingText, clauses, cleaned, sentences
 
 PAUSE = np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32)
 
@@ -48,10 +52,102 @@ def voice(tmp_path: Path, stand_in: None) -> tritone.Voice:
         ("...", []),
         ("  \n\t ", []),
         ("Wait... what?!", ["Wait...", "what?!"]),
+        # numbers
+        ("The answer is 42. Next question please.", ["The answer is 42.", "Next question please."]),
+        ("I am 25. She is 30.", ["I am 25.", "She is 30."]),
+        ("Im 19. Jahrhundert war es so.", ["Im 19. Jahrhundert war es so."]),
+        ("Am 3. 5. 2024 kam er.", ["Am 3. 5. 2024 kam er."]),
+        ("1. First do this. 2. Then that.", ["1. First do this.", "2. Then that."]),
+        ("Steps: 1. Wash. 2. Dry.", ["Steps: 1. Wash.", "2. Dry."]),
+        ("How many? 12. That is all.", ["How many?", "12.", "That is all."]),
+        ("See p. 5, No. 7 and Fig. 3 of it.", ["See p. 5, No. 7 and Fig. 3 of it."]),
+        ("He said no. Then left.", ["He said no.", "Then left."]),
+        # abbreviations and initials
+        ("She works at Acme Inc. He left.", ["She works at Acme Inc.", "He left."]),
+        ("Pens, paper, etc. Bananas too.", ["Pens, paper, etc.", "Bananas too."]),
+        ("We met at 5 p.m. Bring it.", ["We met at 5 p.m.", "Bring it."]),
+        ("He lives in the U.S. It's big.", ["He lives in the U.S.", "It's big."]),
+        ("Plan B. It failed, e.g. This one.", ["Plan B.", "It failed, e.g. This one."]),
+        ("Prof. Dr. The vs. The other.", ["Prof. Dr. The vs. The other."]),
+        ("George W. Bush came by approx. ten.", ["George W. Bush came by approx. ten."]),
+        ("i came. i saw, approx. ten.", ["i came.", "i saw, approx. ten."]),
+        # what may stand behind a mark
+        ("„Geh.“ Dann »Nein.« Er ging.", ["„Geh.“", "Dann »Nein.«", "Er ging."]),
+        ("(He left.) Then **she.** It was so.[1] Yes.", ["(He left.)", "Then **she.**", "It was so.[1]", "Yes."]),
+        ("Great!😀 I love it 🎉🎉 See you.", ["Great!😀", "I love it 🎉🎉", "See you."]),
+        ("I ❤️ London 😀 and it.", ["I ❤️ London 😀 and it."]),
+        (
+            "See www.example.com. Or https://x.org/a?b=c. It.",
+            ["See www.example.com.", "Or https://x.org/a?b=c.", "It."],
+        ),
+        ("Really⁉ What‽ No.", ["Really⁉", "What‽", "No."]),
+        ("「行こう。」彼は。یہ ہے۔ وہ։ ነው። ok", ["「行こう。」", "彼は。", "یہ ہے۔", "وہ։", "ነው።", "ok"]),
+        # lines
+        ("We need:\nMilk\nEggs\nBread", ["We need: Milk", "Eggs", "Bread"]),
+        ("milk\neggs\n\n\nBuy them.", ["milk", "eggs", "Buy them."]),
+        ("a) milk\nb) eggs\n1. First\n2) Second\n• Third", ["a) milk", "b) eggs", "1. First", "2) Second", "• Third"]),
+        ("We met Dr.\nSmith on the way to\nLondon, and\nhe was late.\nthen we left.", None),
+        ("He is 25\nShe is 30\r\n“Really”\n你好\n再见", ["He is 25", "She is 30", "“Really”", "你好", "再见"]),
+        ("Done.\nand then\u2028we left", ["Done.", "and then", "we left"]),
     ],
 )
-def test_sentences(text: str, expected: list[str]) -> None:
-    assert list(sentences(cleaned(text))) == expected
+def test_sentences(text: str, expected: list[str] | None) -> None:
+    wrapped = ["We met Dr. Smith on the way to London, and he was late.", "then we left."]
+    assert list(sentences(cleaned(text))) == (wrapped if expected is None else expected)
+
+
+ENDINGS = [
+    "42.",
+    "5!",
+    "etc.",
+    "Inc.",
+    "U.S.",
+    "p.m.",
+    "so.”",
+    "so.)",
+    "so…",
+    "?!",
+    "so.[2]",
+    "🎉",
+    "x.org.",
+    "so.»",
+    "so。",
+]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.sampled_from(ENDINGS), min_size=1, max_size=4), st.lists(st.integers(1, 9), min_size=1, max_size=30))
+def test_whatever_a_sentence_ends_in_the_next_one_is_apart_and_in_parts_too(ends: list[str], cuts: list[int]) -> None:
+    wanted = [f"They saw it at {end}" for end in ends]
+    text = " ".join(wanted)
+    assert list(sentences(text)) == wanted
+    coming, places = ComingText(), [*accumulate(islice(cycle(cuts), len(text)), initial=0)]
+    found = [each for one, two in pairwise(places) if one < len(text) for each in coming.add(text[one:two])]
+    assert found + coming.end() == wanted
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.text(alphabet=' \n.!?,:;-aBc15()"“”…😀。é#', max_size=120))
+def test_sentences_have_every_character_of_a_text_that_can_be_spoken(text: str) -> None:
+    made = "".join("".join(sentences(text)).split())
+    assert [each for each in made if each.isalnum()] == [each for each in text if each.isalnum()]
+
+
+@pytest.mark.parametrize("part", ["a. ", ".", "!)", "1. ", "a\n", "x,\n", "am 3. Mai ", ".[1", "😀", "\n"])
+def test_hostile_texts_are_cut_in_their_time(part: str) -> None:
+    text = (part * 16384)[:16384] + "x"  # without an end: ".....x" took half a minute
+    began = time.process_time()
+    assert sum(len(list(clauses(each))) for each in sentences(cleaned(text))) > 0
+    assert time.process_time() - began < 10
+
+
+def test_text_that_comes_in_parts_keeps_its_lines() -> None:
+    coming = ComingText()
+    assert coming.add("Buy! milk\neg") == ["Buy!"]
+    assert coming.add("gs") == []
+    assert coming.add("\n-") == ["milk"]
+    assert coming.add(" Tea") == ["eggs"]
+    assert coming.end() == ["- Tea"]
 
 
 @pytest.mark.parametrize(

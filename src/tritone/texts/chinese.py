@@ -54,7 +54,8 @@ def _written(found: re.Match[str], text: str) -> str | None:
         is_measured = len(decimals) > 1 or MEASURED.match(text, end)
         is_sure = part["scale"] or (is_measured and not text.startswith(VAGUE_AFTER, end))
         return f"{value}.{decimals}{part['scale']}" if value is not None and is_sure and is_apart else None
-    return _number(part["plain"]) if is_apart and not text.startswith(VAGUE_AFTER[:3], end) else None
+    is_half = text.startswith((*VAGUE_AFTER[:3], "半"), end) or re.match(f"块[{ONES}]", text[end : end + 2])
+    return _number(part["plain"]) if is_apart and not is_half else None
 
 
 def _number(spelled: str) -> str | None:

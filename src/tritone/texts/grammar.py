@@ -15,6 +15,8 @@ from tritone.texts.written import Written, row
 
 LONGEST = 32  # words of a number
 DIGITS_FROM = 3  # digits that are read one by one and are written as one, unless the first of them is zero
+RANGES = frozenset(row("bis oder a o ou tot of do lub albo до или"))  # between numbers of these languages
+SHARED = {100: 10, 1000: 1000}  # of scales that a number may share with one before it: below what this one is
 ROUND = {10**places for places in (2, 3, 6, 9)}
 PHONE_DIGITS = 10  # of a number that is read in pairs, as in France
 
@@ -63,12 +65,13 @@ STYLES: Mapping[str, Style] = {
         ),
         day_end=".",
         clock=("uhr", ":", " Uhr"),
+        links=frozenset(row("vor nach mark pfund")),
     ),
     "es": Style(
         points={"coma": ",", "punto": "."},
         percent=["por ciento"],
         currencies=_currencies("€ euro euros : centimo centimos", "$ dolar dolares : centavo centavos"),
-        links=frozenset(["con"]),
+        links=frozenset(row("con menos libras pesos")),
     ),
     "fr": Style(
         points={"virgule": ","},
@@ -76,12 +79,14 @@ STYLES: Mapping[str, Style] = {
         currencies=_currencies("€ euro euros : centime centimes", "$ dollar dollars : centime centimes"),
         clock=("heures", " h ", ""),
         has_pairs=True,
+        links=frozenset(row("moins livres francs")),
     ),
     "it": Style(
         points={"virgola": ","},
         percent=["per cento", "percento"],
         percent_sign="%",
         currencies=_currencies("€ euro : centesimo centesimi", "$ dollaro dollari : centesimo centesimi cent"),
+        links=frozenset(row("meno")),
     ),
     "nl": Style(
         points={"komma": ","},
@@ -91,6 +96,7 @@ STYLES: Mapping[str, Style] = {
         before=frozenset("€$"),
         minus=frozenset(["minus", "min"]),
         clock=("uur", ":", " uur"),
+        links=frozenset(row("voor over")),
     ),
     "pl": Style(
         points={"przecinek": ","},
@@ -118,6 +124,7 @@ STYLES: Mapping[str, Style] = {
             "$ dolar dolares : centavo centavos cent cents",
         ),
         before=frozenset(["R$"]),
+        links=frozenset(row("menos")),
     ),
     "ru": Style(
         points={"запятая": ",", "целых": "", "целая": "", "целые": ""},
@@ -174,7 +181,9 @@ class _Stretches:
                 end += unit
             elif later and (
                 (self._has(self.style.months, end) and self._has(self.numbers.ordinals, end - 1))
+                or self._is_range(first, end)
                 or (self._is_link(end) and (self._is_number(end + 1) or self._is_day(end + 1)))
+                or self._is_before_half(end)
             ):
                 end += 1
             else:
@@ -219,6 +228,21 @@ class _Stretches:
             or self._has(self.style.links, at)
             or self._has(self.style.points, at)
             or (clock is not None and self.folded[at] == clock[0])
+        )
+
+    def _is_before_half(self, at: int) -> bool:
+        """Whether it is "und", "et", "с" before a half, or hours before these."""
+        at += self.style.clock is not None and self.folded[at] == self.style.clock[0]
+        link, half = [*self.folded[at : at + 2], "", ""][:2]
+        return len(link) <= len("und") and bool(self.numbers.unread.fullmatch(half))
+
+    def _is_range(self, first: int, at: int) -> bool:
+        """Whether a word stands between numbers that may share a scale, as in "zehn bis fünfzehntausend"."""
+        if not self._has(RANGES, at) or not (found := self._number(at + 1, len(self.folded))):
+            return False
+        least = self.numbers.spelled("".join(self.folded[first:at]))
+        return least is not None and any(
+            found[0] % scale == 0 and found[0] > scale and least < most for scale, most in SHARED.items()
         )
 
     def _unit(self, at: int) -> int:

@@ -11,7 +11,7 @@ own, `numbers.py`, and Chinese has `chinese.py`.
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
@@ -30,6 +30,7 @@ class Numerals:
     before them. `plus`: what may stand between the parts of a number. `digits`: words that are read one by one.
     `parts`: words within numbers that have no value themselves. `near`: a pattern of words that belong to a number
     before them, and to one after them if `has_cases`, though no cardinal has them: ordinals, fractions, other cases.
+    `unread`: one of words that belong to a number on either side: halves and quarters, and doubled digits.
     `ordinals`: of days and years in dates, with the cardinals that they stand for. `split`: words that would make
     another number of a digit before them. `keeps_accents`: whether these tell words apart. `long`: whether a million is
     counted in thousands.
@@ -43,6 +44,7 @@ class Numerals:
     plus: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()
     near: re.Pattern[str] = re.compile(r"(?!)")
+    unread: re.Pattern[str] = re.compile(r"(?!)")
     ordinals: Mapping[str, str] = field(default_factory=dict)
     split: frozenset[str] = frozenset()
     has_cases: bool = False
@@ -69,7 +71,8 @@ class Numerals:
 
     def is_part(self, folded: str) -> bool:
         """Whether a word may stand in a number."""
-        return folded in self.parts or folded in self.scales or self.spelled(folded) is not None
+        is_known = folded in self.parts or folded in self.scales or self.spelled(folded) is not None
+        return is_known or bool(self.unread.fullmatch(folded[:LONGEST]))
 
     def _below(self, letters: str, limit: int) -> int | None:
         """The value of letters by scales below `limit`, the greatest of them first."""
@@ -100,7 +103,7 @@ class Numerals:
 @cache
 def numerals(language: str) -> Numerals:
     """The numerals of a language, by its code of two letters; `LANGUAGES` has those that there are."""
-    return LANGUAGES[language]()
+    return replace(LANGUAGES[language](), unread=re.compile(UNREAD[language]))
 
 
 def _forms(first: int, words: str, step: int = 1) -> dict[int, list[str]]:
@@ -181,7 +184,8 @@ def german() -> Numerals:
         plus=frozenset(["und"]),
         near=re.compile(
             r".*(?:zehn|zig|hundert|tausend)ste[nrsm]?|.*(?:erst|dritt|zwei?t|viert|funft|sechst|siebt|neunt|"
-            r"zehnt|elft|zwolft)e[nrsm]?|.*(?:st|zehn|vier|drit|funf|sechs|sieb|ach|neun)teln?|billion(?:en)?"
+            r"zehnt|elft|zwolft)e[nrsm]?|.*(?:st|zehn|vier|drit|funf|sechs|sieb|ach|neun)teln?|billion(?:en)?|"
+            r".*(?:zig|zehn|hundert)er[ns]?"
         ),
         ordinals=ordinals,
         split=frozenset(["zehn"]),
@@ -205,7 +209,7 @@ def dutch() -> Numerals:
         plus=frozenset(["en"]),
         near=re.compile(
             r".*(?:tig|honderd|duizend|acht|eer)stes?|.*(?:twee|der|vier|vijf|zes|zeven|negen|tien|elf|twaalf)de[ns]?"
-            r"|biljoen(?:en)?"
+            r"|biljoen(?:en)?|.*tigers?"
         ),
         split=frozenset(["tien"]),
     )
@@ -290,7 +294,7 @@ def portuguese() -> Numerals:
         scales=_words(10**9, "bilhoes bilhao") | _words(10**6, "milhoes milhao") | {"mil": 1000},
         plus=frozenset(["e"]),
         parts=frozenset(["cento"]),
-        near=re.compile(r".*avos?|bili(?:ao|oes)|trilh?i?(?:ao|oes)|meia"),
+        near=re.compile(r".*avos?|bili(?:ao|oes)|trilh?i?(?:ao|oes)"),
     )
 
 
@@ -495,4 +499,14 @@ LANGUAGES: Mapping[str, Callable[[], Numerals]] = {
     "pl": polish,
     "pt": portuguese,
     "ru": russian,
+}
+UNREAD: Mapping[str, str] = {
+    "de": "(?:.*ein|andert)?halb(?:e[mnrs]?)?|(?:drei)?viertel|doppelt?e?",
+    "es": "medi[oa]s?|cuartos?|tercios?|dobles?|triples?",
+    "fr": "demie?s?|quarts?|tiers|doubles?|triples?",
+    "it": "mezz[aeio]|quart[io]|terz[io]|doppi[ao]|tripl[ao]",
+    "nl": "(?:.*en|ander)?hal(?:f|ve)|(?:drie)?kwart|dubbele?",
+    "pl": "w?pół|półtor.*|ćwier.*|podwójn.*",
+    "pt": "mei[oa]s?|quartos?|tercos?|dupl[oa]s?|tripl[oa]s?",
+    "ru": "пол|полтор.*|половин.*|четверт[ьи]|двоин.*",
 }
