@@ -26,6 +26,7 @@ class ParaformerKind(SpeechKind):
 
     name = "paraformer"
     noun = "a Paraformer"
+    may_have = (*SpeechKind.may_have, "hotwords")
     modes = ParaformerSearching.modes
     searching = ParaformerSearching
     optional_outputs = CTC.optional_outputs  # of the decoder
@@ -57,6 +58,8 @@ class ParaformerKind(SpeechKind):
         return inputs, log_probs | (states if manifest.hotwords is not None else {})
 
     def fault(self, manifest: Manifest) -> str | None:
+        if fault := super().fault(manifest):
+            return fault
         roles = {artifact.role for artifact in manifest.artifacts}
         has_part = manifest.hotwords is not None
         parts = {"hotword_encoder", "hotword_decoder"}
@@ -66,7 +69,7 @@ class ParaformerKind(SpeechKind):
             )
         if manifest.hotwords is not None and manifest.tokens.sos_id is None:
             return "models that take hotwords have `vocabulary.sos_id`"
-        return super().fault(manifest)
+        return None
 
     def open_searching(
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement

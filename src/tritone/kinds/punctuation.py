@@ -11,6 +11,7 @@ class PunctuationKind(GenericKind):
     noun = "a punctuation model"
     does = "it writes marks behind the words of texts"
     usage = "Use it with `tritone transcribe --punctuation-model` or tritone.load"
+    needs = ("generic", "punctuation")
     in_process = "tritone.pipelines.punctuation:Punctuator"
 
     def fault(self, manifest: Manifest) -> str | None:

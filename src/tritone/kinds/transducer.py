@@ -20,6 +20,7 @@ class TransducerKind(SpeechKind):
 
     name = "transducer"
     noun = "a transducer"
+    needs = (*SpeechKind.needs, "transducer")
     modes = TransducerSearching.modes
     searching = TransducerSearching
     axes = 2
