@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.gateway.upstreams.options import UpstreamOptions
+from tritone.net.address import joined
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
 from tritone.transcript import Transcript
@@ -90,4 +91,4 @@ class GatewayOptions:
 
     def address(self, port: int) -> str:
         """Where a port of this gateway is: host:port, IPv6 in brackets."""
-        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        return joined(self.host, port)
