@@ -38,9 +38,7 @@ class DiarizationKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         assert manifest.diarization is not None
         assert manifest.streaming is not None
         if not manifest.streaming.flexible:

@@ -28,9 +28,7 @@ class GenericKind(Kind):
     may_have = ("serving",)
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         python = any(artifact.runtime == "python" for artifact in manifest.artifacts)
         if python != (manifest.generic.python is not None):
             return "an artifact of runtime python and the part `generic.python` belong together"

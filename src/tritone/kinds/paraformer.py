@@ -57,9 +57,7 @@ class ParaformerKind(SpeechKind):
         inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
         return inputs, log_probs | (states if manifest.hotwords is not None else {})
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         roles = {artifact.role for artifact in manifest.artifacts}
         has_part = manifest.hotwords is not None
         parts = {"hotword_encoder", "hotword_decoder"}

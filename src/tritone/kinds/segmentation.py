@@ -26,9 +26,7 @@ class SegmentationKind(Kind):
     takes_pcm = True
     checks_levels = True
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         windows = manifest.segmentation
         assert windows is not None
         if manifest.encoder.tail_samples:

@@ -46,9 +46,7 @@ class VoiceActivityKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         assert manifest.streaming is not None
         if not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
             return f"kind is {self.name!r}, whose part `streaming` is flexible and has `flush_samples`"

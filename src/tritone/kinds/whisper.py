@@ -35,9 +35,7 @@ class WhisperKind(Kind):
     checks_levels = True
     stream_details = DETAILS
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         assert manifest.attending is not None
         if (largest := max(manifest.attending.special_ids)) >= manifest.tokens.size:
             return f"{self.needs[-1]} names the token id {largest}, but the largest is {manifest.tokens.size - 1}"

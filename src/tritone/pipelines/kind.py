@@ -99,15 +99,16 @@ class Kind(ABC):
     # The bundle and its graphs.
 
     def fault(self, manifest: Manifest) -> str | None:
-        """What the manifest has too much or too little for a model of this kind; None if nothing.
-
-        A kind that asks for more than its parts asks this first.
-        """
+        """What the manifest has too much or too little for a model of this kind; None if nothing."""
         parts = manifest.parts
-        if unknown := [part for part in parts if part not in (*self.needs, *self.may_have)]:
-            return f"kind is {self.name!r}, which has no part {_quoted(unknown)}"
-        if missing := [part for part in self.needs if part not in parts]:
-            return f"kind is {self.name!r}, which needs the part {_quoted(missing)}"
+        if unknown := [f"`{part}`" for part in parts if part not in (*self.needs, *self.may_have)]:
+            return f"kind is {self.name!r}, which has no part {', '.join(unknown)}"
+        if missing := [f"`{part}`" for part in self.needs if part not in parts]:
+            return f"kind is {self.name!r}, which needs the part {', '.join(missing)}"
+        return self.part_fault(manifest)
+
+    def part_fault(self, manifest: Manifest) -> str | None:
+        """What is wrong within the parts of a manifest that has those of this kind; None if nothing."""
         return None
 
     @abstractmethod
@@ -303,10 +304,6 @@ def compile_search(kind: str, mode: str) -> None:
     """Compile what models of a kind need to be searched in a mode, or load it from the cache."""
     if compiler := kind_named(kind).compiler(mode):
         compiler()
-
-
-def _quoted(parts: Sequence[str]) -> str:
-    return ", ".join(f"`{part}`" for part in parts)
 
 
 def _known() -> Mapping[str, EntryPoint]:
