@@ -165,7 +165,7 @@ def test_a_random_parakeet_says_as_many_pieces_as_people(tmp_path: Path, size: s
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_the_ceiling_of_a_step_runs_on_states_as_its_graph_keeps_them(tmp_path: Path, precision: str) -> None:
     """In bfloat16 these are bits beside float32, in which the manifest has them."""
-    options = {"streaming": True, "runtimes": ("torch",), "precisions": (precision,), "checked": False}
+    options: dict[str, Any] = {"streaming": True, "runtimes": ("torch",), "precisions": (precision,), "checked": False}
     bundle = nemo.random_bundle(nemo.smaller("nemotron-streaming-0.6b"), tmp_path / "bundle", **options)
     run = ceiling.prepare(str(bundle.path), "streaming_encoder", 3, 0.0, precision, "cpu", compiled=False)
     frames, *states = (each for each in run() if each.is_floating_point() or each.dtype == torch.int16)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -115,10 +116,8 @@ def test_an_input_that_lacks_something_is_refused_with_what_it_lacks(change: dic
 def test_checking_data_takes_linear_time_wherever_the_fault_is() -> None:
     def taken(count: int, last: str) -> float:
         text, start = "[" + "1234," * count + last + "]", time.thread_time()
-        try:
+        with suppress(RefusedError):
             read("INT32", text)
-        except RefusedError:
-            pass
         return time.thread_time() - start
 
     for last in ("7", '"x"', "12345678901234567890", "1.5"):
