@@ -35,7 +35,7 @@ class GatewayOptions:
         name="url",
         metavar="URL",
     )
-    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network, :: for those of IPv6, too.")
     port: int = option(DEFAULT_PORT, "Port of HTTP and WebSockets; 0: any that is free.")
     ports: Mapping[str, int] = field(default_factory=dict)
     model: str = option("", "Model for whole recordings; not needed if there is only one.")

@@ -28,7 +28,7 @@ LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 class ServerOptions:
     """Options of one server process."""
 
-    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network, :: for those of IPv6, too.")
     http_port: int = option(8000, "Port of the HTTP service.")
     grpc_port: int = option(8001, "Port of the gRPC service.")
     metrics_port: int = option(8002, "Port of the metrics.")
