@@ -115,7 +115,8 @@ def _program(
     if role == "decoder":
         outputs = list(program.outputs)
     given = _inputs(bundle, rows, samples)
-    given |= {name: np.zeros((rows, *state_shape(spec)), spec.dtype) for name, spec in states.items()}
+    # As the graph keeps them: the manifest says float32 where one of bfloat16 has their bits.
+    given |= {name: np.zeros((rows, *state_shape(spec)), program.inputs[name].dtype) for name, spec in states.items()}
     inputs = [torch.from_numpy(given[name]).to(place) for name in program.inputs]
     function = program.function(outputs)
     return getattr(function, "__self__", function), inputs
@@ -133,6 +134,7 @@ def _inputs(bundle: Bundle, rows: int, samples: int) -> dict[str, Any]:
         "num_samples": np.full(rows, samples, np.int64),
         "num_frames": np.full(rows, frames, np.int64),
     }
+    found |= {name: np.full(rows, number, np.int64) for name, number in manifest.encoder.asked().items()}
     if manifest.vocabulary is not None:
         found |= {
             "encoder_out": rng.normal(0, 1, (rows, frames, manifest.encoder.output_dim)).astype(np.float32),

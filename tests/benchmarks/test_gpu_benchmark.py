@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from benchmarks.gpu import ceiling
 from benchmarks.gpu.audio import LIBRISPEECH, librispeech_lengths, workload
 from benchmarks.gpu.bundles import MODELS
 from benchmarks.gpu.found import Found
@@ -158,3 +160,15 @@ def test_a_random_parakeet_says_as_many_pieces_as_people(tmp_path: Path, size: s
     tape, rng = Tape.shipped(16000), np.random.default_rng(5)
     found = tritone.load(bundle.path).transcribe([tape.cut(160_000, rng) for _ in range(4)])
     assert 15 <= np.mean([len(each.get().tokens) for each in found]) <= 110
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_the_ceiling_of_a_step_runs_on_states_as_its_graph_keeps_them(tmp_path: Path, precision: str) -> None:
+    """In bfloat16 these are bits beside float32, in which the manifest has them."""
+    options: dict[str, Any] = {"streaming": True, "runtimes": ("torch",), "precisions": (precision,), "checked": False}
+    bundle = nemo.random_bundle(nemo.smaller("nemotron-streaming-0.6b"), tmp_path / "bundle", **options)
+    run = ceiling.prepare(str(bundle.path), "streaming_encoder", 3, 0.0, precision, "cpu", compiled=False)
+    frames, *states = (each for each in run() if each.is_floating_point() or each.dtype == torch.int16)  # type: ignore[attr-defined]
+    assert frames.shape[0] == 3
+    assert frames.isfinite().all()
+    assert {each.dtype for each in states} == {torch.int16 if precision == "bf16" else torch.float32}

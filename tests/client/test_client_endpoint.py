@@ -15,6 +15,8 @@ from tritone.client.endpoint import Endpoint
         ("https://h", None, "https://h:443"),
         ("grpcs://h", None, "grpcs://h:443"),
         ("[::1]:8001", None, "grpc://[::1]:8001"),
+        ("http://[::1]:8000/asr", None, "http://[::1]:8000/asr"),
+        ("[2001:db8::2]", "http", "http://[2001:db8::2]:8000"),
     ],
 )
 def test_a_url_says_protocol_host_and_port(url: str, protocol: str | None, expected: str):
@@ -28,6 +30,9 @@ def test_a_url_says_protocol_host_and_port(url: str, protocol: str | None, expec
         ("http://h:1", "grpc", "speaks http"),
         ("h:1", "udp", "must be 'grpc' or 'http'"),
         (":8001", None, "names no host"),
+        ("::1", None, r"stands in brackets; write \[::1\]:8001"),
+        ("::1:8001", "http", "stands in brackets"),
+        ("http://2001:db8::2:8000", None, "stands in brackets"),
         ("", None, "names no host"),
         ("h:port", None, "must be a number"),
         ("h:99999", None, "must be a number"),

@@ -221,7 +221,7 @@ def test_graphs_that_do_not_follow_upstream_are_not_written(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"streaming": None}, "which has the part `streaming`, flexible and with `flush_samples`"),
+        ({"streaming": None}, "which needs the part `streaming`"),
         ({"embedding": {}}, "which has no part `embedding`"),
         (
             {"encoder": {"subsampling_rate": 4, "output_dim": 1, "min_samples": 576, "tail_samples": 9}},

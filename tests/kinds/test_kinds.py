@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import Transducer
+from tritone.bundle.manifest import Encoder, Manifest, Provenance, Transducer
 from tritone.errors import BundleError
-from tritone.kinds import kind_of
+from tritone.kinds import kind_named, kind_of
+from tritone.pipelines.kind import BUILT_IN
 
 STATE = {"name": "h", "shape": [4], "dtype": "float32"}
 SOURCES = Path(__file__).parents[2] / "src" / "tritone"
@@ -38,12 +40,12 @@ def test_a_bundle_has_the_kind_of_its_manifest(bundles: dict[str, Path], kind: s
 @pytest.mark.parametrize(
     ("kind", "changes", "told"),
     [
-        ("ctc", {"transducer": {"context_size": 1, "start": [0]}}, "a transducer, and nothing else, has the part"),
-        ("ctc", {"embedding": {}}, "an embedding, and nothing else, has the part `embedding`"),
-        ("transducer", {"transducer": None}, "a transducer, and nothing else, has the part `transducer`"),
+        ("ctc", {"transducer": {"context_size": 1, "start": [0]}}, "which has no part `transducer`"),
+        ("ctc", {"embedding": {}}, "which has no part `embedding`"),
+        ("transducer", {"transducer": None}, "which needs the part `transducer`"),
         ("transducer", {"transducer": {"context_size": 1, "start": [999]}}, r"start is \[999\], but the largest token"),
-        ("embedding", {"embedding": None}, "an embedding, and nothing else, has the part `embedding`"),
-        ("embedding", {"decoder": {"bidirectional": False}}, "has neither `streaming` nor `decoder`"),
+        ("embedding", {"embedding": None}, "which needs the part `embedding`"),
+        ("embedding", {"decoder": {"bidirectional": False}}, "which has no part `decoder`"),
     ],
 )
 def test_a_manifest_without_the_parts_of_its_kind_is_refused(
@@ -54,6 +56,102 @@ def test_a_manifest_without_the_parts_of_its_kind_is_refused(
     (copy / "manifest.json").write_text(json.dumps(manifest | changes), encoding="utf-8")
     with pytest.raises(BundleError, match=rf"{re.escape(str(copy))}: .*{told}.*export the bundle again"):
         kind_of(Bundle.open(copy))
+
+
+# An example of each part that a manifest may have or not.
+ATTENDING = {"text_context": 8, "layers": 1, "heads": 1, "head_dim": 1, "eot": 1}
+STEP = {"chunk_size": 1, "lookahead": 0, "last_frames": 1, "fifo_length": 1, "update_period": 1}
+IDS = {"name": "inputs", "type": "INT32", "dims": [-1], "sample": [8]}
+LENGTHS = {"name": "text_lengths", "type": "INT32", "dims": [1], "reshape": [], "sample": [1]}
+SCORES = {"name": "logits", "type": "FP32", "dims": [-1, 2]}
+PARTS: dict[str, Any] = {
+    "sample_rate": 16000,
+    "features": {},
+    "encoder": {"subsampling_rate": 4, "output_dim": 7, "min_samples": 400},
+    "generic": {"inputs": [IDS, LENGTHS], "outputs": [SCORES], "max_batch_size": 64},
+    "serving": {},
+    "punctuation": {"marks": ["", "."], "full_stop": 1, "unknown": 0},
+    "vocabulary": {"size": 8, "units": "char", "blank_id": 0},
+    "streaming": {
+        **{"chunk_size": 1, "left_chunks": 0, "window_samples": 640, "shift_samples": 640, "states": []},
+        **{"flexible": True, "trained": {"1": 0}},
+    },
+    "decoder": {"bidirectional": False},
+    "transducer": {"context_size": 1, "start": [0]},
+    "embedding": {},
+    "whisper": {**ATTENDING, "window_frames": 8, "sot": 2, "no_timestamps": 3, "timestamp_begin": 4},
+    "encoder_decoder": {**ATTENDING, "max_samples": 8, "max_positions": 8, "form": "gelu", "prompt": [2]},
+    "diarization": {"speakers": 2, "recordings": STEP, "streams": [{**STEP, "chunk_size": 2}]},
+    "hotwords": {"no_bias": None},
+    "segmentation": {"window_samples": 400, "field_samples": 400, "speakers": 3, "at_once": 2},
+    "synthesis": {"espeak_voice": "en", "phonemes": {"_": [0], "^": [1], "$": [2]}},
+    "encoder.languages": {"en": 0},
+    "encoder.text_forms": (0, 1),
+    "encoder.tags": ("language",),
+}
+SPEECH = {"sample_rate", "features", "encoder", "vocabulary"}
+ASKED = {"encoder.languages", "encoder.text_forms"}
+# Of each kind, the parts that it needs, and those that it may have.
+KINDS: dict[str, tuple[set[str], set[str]]] = {
+    "ctc": (SPEECH, {"streaming", "decoder", "encoder.tags"} | ASKED),
+    "transducer": (SPEECH | {"transducer"}, {"streaming"} | ASKED),
+    "paraformer": (SPEECH, {"streaming", "hotwords"} | ASKED),
+    "embedding": ({"sample_rate", "features", "encoder", "embedding"}, set()),
+    "whisper": (SPEECH | {"whisper"}, set()),
+    "encoder-decoder": (SPEECH | {"encoder_decoder"}, set()),
+    "voice-activity": ({"sample_rate", "features", "encoder", "streaming"}, set()),
+    "diarization": ({"sample_rate", "features", "encoder", "streaming", "diarization"}, set()),
+    "segmentation": ({"sample_rate", "features", "encoder", "segmentation"}, set()),
+    "punctuation": ({"generic", "punctuation"}, {"serving"}),
+    "synthesis": ({"sample_rate", "synthesis"}, set()),
+    "generic": ({"generic"}, {"serving"}),
+}
+
+
+def manifest_with(kind: str, parts: set[str]) -> Manifest:
+    """A manifest that has these parts and no others, each as it is in a file; nothing compares the parts."""
+    fields: dict[str, Any] = {
+        each.alias or name: (name, each.annotation) for name, each in Manifest.model_fields.items()
+    }
+    values: dict[str, Any] = {}
+    for part in parts - {name for name in parts if "." in name}:
+        name, annotation = fields[part]
+        values[name] = TypeAdapter[Any](annotation).validate_python(PARTS[part])
+    if asked := {name.partition(".")[2]: PARTS[name] for name in parts if "." in name}:
+        values["audio_encoder"] = Encoder(**PARTS["encoder"]).model_copy(update=asked)
+    return Manifest.model_construct(name="m", kind=kind, artifacts=(), provenance=Provenance(family="toy"), **values)
+
+
+def test_every_kind_and_every_part_of_a_manifest_is_in_these_tables() -> None:
+    assert KINDS.keys() == BUILT_IN.keys()
+    optional = {each.alias or name for name, each in Manifest.model_fields.items() if not each.is_required()}
+    assert {name for name in PARTS if "." not in name} == optional - {"schema_version"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_that_a_kind_does_not_have_is_refused_and_one_that_it_needs_is_missed(kind: str) -> None:
+    needs, may_have = KINDS[kind]
+    for part in PARTS:
+        fault = kind_named(kind).fault(manifest_with(kind, needs | {part})) or ""
+        refused = fault.startswith(f"kind is {kind!r}, which has no part ") and f"`{part}`" in fault
+        assert refused == (part not in needs | may_have), part
+    for part in needs:
+        assert (
+            kind_named(kind).fault(manifest_with(kind, needs - {part}))
+            == f"kind is {kind!r}, which needs the part `{part}`"
+        )
+
+
+@pytest.mark.parametrize("bundle", ["demo-asr", "demo-transducer", "demo-speaker"])
+def test_a_shipped_bundle_with_a_part_of_another_kind_is_refused_from_its_file(tmp_path: Path, bundle: str) -> None:
+    copy = Path(shutil.copytree(SOURCES / "bundles" / bundle, tmp_path / bundle))
+    written = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
+    assert kind_of(Bundle.open(copy)).fault(Bundle.open(copy).manifest) is None
+    _, may_have = KINDS[written["kind"]]
+    for part in {name for name in PARTS if "." not in name} - may_have - {name for name in written if written[name]}:
+        (copy / "manifest.json").write_text(json.dumps(written | {part: PARTS[part]}), encoding="utf-8")
+        with pytest.raises(BundleError):
+            kind_of(Bundle.open(copy))
 
 
 @pytest.mark.parametrize(

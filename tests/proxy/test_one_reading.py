@@ -210,11 +210,17 @@ def test_json_is_read_as_it_is_sent_or_refused(value: Any, ascii_: bool, more: s
 def test_large_lists_stay_text_and_arrive_as_they_were_sent() -> None:
     numbers = [0.1 * each for each in range(20_000)]
     texts = ["ü", '"', "\\", "\U0001f600"] * 5000
-    head = {"inputs": [{"name": "x", "shape": [1], "data": numbers}, {"name": "y", "data": [texts, texts]}]}
+    tensors = {"x": ("FP64", [1], numbers), "y": ("BYTES", [2, 20_000], [texts, texts])}
+    head = {
+        "inputs": [
+            {"name": name, "datatype": datatype, "shape": shape, "data": data}
+            for name, (datatype, shape, data) in tensors.items()
+        ]
+    }
     request = read_http("m", "", json.dumps(head).encode(), None, LIMITS)
     sent, length = request.encoded(None)
     assert json.loads(sent[:length]) == head
-    assert [list(each.shape) for each in request.inputs] == [[1], []]
+    assert [list(each.shape) for each in request.inputs] == [[1], [2, 20_000]]
 
 
 MEGABYTE = 2 << 20

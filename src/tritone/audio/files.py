@@ -438,7 +438,7 @@ def _plain_wav(file: BinaryIO, wanted: Wanted) -> Generator[Block, None, None] |
     file.seek(0)
     tape = plain.Tape(file)
     head = bytearray(tape.read(12))
-    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+    if not plain.is_wav(head):
         return None
     found = plain.header(tape, head, wanted.name)
     return None if found is None else _wavs(tape, wanted, found, total - len(head), file)

@@ -27,7 +27,7 @@ def decoded(file: BinaryIO, wanted: Wanted, seeking: Decoder) -> Generator[Block
     if not head:
         raise AudioError(f"{name} is empty (0 bytes)")
     seen = bytearray(head)
-    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
+    if plain.is_wav(head):
         found = plain.header(tape, seen, name)
         if found is not None:
             yield from plain.decoded(tape, wanted, *found, None)

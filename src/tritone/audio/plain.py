@@ -1,4 +1,4 @@
-"""WAV of plain samples, read as it comes: from a file and from a pipe by the same rule.
+"""WAV of plain samples, read as it comes: from a file and from a pipe by the same rule; RF64 and BW64 are such, too.
 
 open file  ->  blocks
 
@@ -22,9 +22,16 @@ from tritone.errors import AudioError
 
 MAX_HEADER = 1 << 20  # bytes before the samples; pictures and texts may stand there
 MAX_CHUNK = 1 << 28  # bytes, of what follows the samples
+SIGNS = (b"RIFF", b"RF64", b"BW64")  # the latter have sizes of 64 bits in a chunk ds64, EBU Tech 3306 and ITU-R BS.2088
+IN_DS64 = 0xFFFF_FFFF  # as the size of a chunk
 EXTENSIBLE = 0xFFFE  # the tag of formats that tell their true tag later
 TYPES = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "u1", (PCM, 32): "<i4", (FLOAT, 32): "<f4", (FLOAT, 64): "<f8"}
 COMPANDED = {(ALAW, 8): decode_alaw, (MULAW, 8): decode_mulaw}
+
+
+def is_wav(head: bytes | bytearray) -> bool:
+    """Whether a file that begins with these 12 bytes is WAV, of any size."""
+    return head[:4] in SIGNS and head[8:12] == b"WAVE"
 
 
 class HeaderEndError(AudioError):
@@ -83,14 +90,17 @@ def header(tape: Tape, seen: bytearray, name: str) -> tuple[Format, int] | None:
         return data
 
     form: Format | None = None
+    wide = 0  # bytes of samples by ds64; 0 where it does not say
     while True:
         chunk = read(8)
         size = struct.unpack("<I", chunk[4:])[0]
         if chunk[:4] == b"data":
             if form is None:
                 raise AudioError(f"{name} is WAV without a format before its samples; convert it again")
-            return form, size
+            return form, (wide or size) if size in (0, IN_DS64) else size
         body = read(size + size % 2)
+        if chunk[:4] == b"ds64" and size >= 16:
+            wide = struct.unpack("<Q", body[8:16])[0]
         if chunk[:4] == b"fmt ":
             if size < 16:
                 raise AudioError(f"{name} is WAV with a format of {size} bytes, 16 are needed; convert it again")
@@ -139,7 +149,7 @@ def decoded(tape: Tape, wanted: Wanted, form: Format, stated: int, present: int 
 def follows(tape: Tape) -> bool:
     """Whether another WAV file begins behind the samples that were read, chunks and padding between them left out."""
     while len(head := tape.read(12)) == 12:
-        if head[:4] == b"RIFF" and head[8:] == b"WAVE":
+        if is_wav(head):
             tape.give_back(head)
             return True
         size = struct.unpack("<I", head[4:8])[0]

@@ -1032,6 +1032,16 @@ class Manifest(_Part):
         return {names.get(name, name): value for name, value in found.items() if name not in other}
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The names, as files have them, of what it has and a kind may have or not: `vocabulary`, `encoder.tags`."""
+        optional = {name: each.alias or name for name, each in type(self).model_fields.items() if each.default is None}
+        asked = ("languages", "text_forms", "tags") if self.audio_encoder is not None else ()
+        return (
+            *(written for name, written in optional.items() if getattr(self, name) is not None),
+            *(f"encoder.{name}" for name in asked if getattr(self.audio_encoder, name)),
+        )
+
+    @property
     def sample_rate(self) -> int:
         """Hz, of a model of speech."""
         return self._part(self.audio_rate, "sample rate")

@@ -1,5 +1,6 @@
 """`tritone serve`: run Triton on a repository, or on any model, until it ends or is stopped."""
 
+import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -20,6 +21,7 @@ from tritone.errors import StorageError, StorageUnreachableError
 from tritone.gateway.options import DEFAULT_PORT as DEFAULT_GATEWAY_PORT
 from tritone.keys import HTTP_HEADER, key_file
 from tritone.kinds import compile_search
+from tritone.net.address import joined
 from tritone.repository import ModelOptions, build_repository, compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
 from tritone.server.installation import find_installation
@@ -159,9 +161,9 @@ def _serve(
         console = Console(soft_wrap=True)
         console.print(table)
         addresses = [
-            f"{service} {options.host}:{port}" for service, port in options.ports.items() if service != "metrics"
+            f"{service} {joined(options.host, port)}" for service, port in options.ports.items() if service != "metrics"
         ]
-        metrics = f"metrics http://{options.host}:{options.metrics_port}/metrics"
+        metrics = f"metrics http://{joined(options.host, options.metrics_port)}/metrics"
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_locks(options), highlight=False)
         if gateway is not None:
@@ -226,9 +228,10 @@ def _request(triton: str, gateway: str) -> str:
     with Client(triton) as client:
         models = [model.name for model in client.models() if model.kind == "offline"]
     if not models:
-        return f"curl {gateway}/v1/models"
+        return f"curl {shlex.quote(f'{gateway}/v1/models')}"
     which = f"-F model={models[0]} " if len(models) > 1 else ""
-    return f"curl -F file=@YOUR.wav {which}{gateway}/v1/audio/transcriptions"
+    address = shlex.quote(f"{gateway}/v1/audio/transcriptions")  # in brackets shells would see a pattern
+    return f"curl -F file=@YOUR.wav {which}{address}"
 
 
 def _notify(text: str) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from tritone.client.tls import TlsFiles
 from tritone.keys import GRPC_HEADER, HTTP_HEADER
+from tritone.net.address import joined
 
 Protocol = Literal["grpc", "http"]
 
@@ -69,6 +70,8 @@ class Endpoint:
         found, tls, default_port = SCHEMES[parts.scheme]
         if protocol is not None and found != protocol:
             raise ValueError(f"{url!r} speaks {found}, but protocol={protocol!r} was asked for; drop one of them")
+        if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
+            raise ValueError(f"{url!r}: an address of IPv6 stands in brackets; write [::1]:8001 or http://[::1]:8000")
         if not parts.hostname:
             raise ValueError(f"{url!r} names no host; write for example {DEFAULT_URL} or http://localhost:8000")
         try:
@@ -106,8 +109,7 @@ class Endpoint:
     @property
     def address(self) -> str:
         """host:port with an HTTP path prefix, as tritonclient takes it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}{self.path}"
+        return f"{joined(self.host, self.port)}{self.path}"
 
     @property
     def is_loopback(self) -> bool:

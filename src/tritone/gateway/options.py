@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.gateway.upstreams.options import UpstreamOptions
+from tritone.net.address import joined
 from tritone.net.limits import GatewayLimits, Tls
 from tritone.options.fields import option
 from tritone.transcript import Transcript
@@ -34,7 +35,7 @@ class GatewayOptions:
         name="url",
         metavar="URL",
     )
-    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network, :: for those of IPv6, too.")
     port: int = option(DEFAULT_PORT, "Port of HTTP and WebSockets; 0: any that is free.")
     ports: Mapping[str, int] = field(default_factory=dict)
     model: str = option("", "Model for whole recordings; not needed if there is only one.")
@@ -90,4 +91,4 @@ class GatewayOptions:
 
     def address(self, port: int) -> str:
         """Where a port of this gateway is: host:port, IPv6 in brackets."""
-        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        return joined(self.host, port)

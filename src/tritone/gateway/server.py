@@ -19,6 +19,7 @@ from tritone.errors import MissingDependencyError, ServerSetupError
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import CODES, ErrorAnswer
 from tritone.installing import pip_install
+from tritone.net.address import joined, listening
 
 try:
     import uvloop
@@ -233,12 +234,11 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         ServerSetupError: it cannot be listened on.
     """
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return listening(host, port, BACKLOG)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # with the address, once more
         raise ServerSetupError(
-            f"the gateway cannot listen on {host}:{port}: {reason}. Choose another with {option} or --host."
+            f"the gateway cannot listen on {joined(host, port)}: {reason}. Choose another with {option} or --host."
         ) from error
 
 

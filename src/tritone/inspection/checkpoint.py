@@ -52,7 +52,7 @@ BINARY = "pytorch_model.bin"  # of transformers with a config.json beside it, el
 SPEECHBRAIN, HYPERPARAMS = "embedding_model.ckpt", "hyperparams.yaml"  # its weights and its config
 CAMPPLUS = "campplus*.bin"  # of 3D-Speaker
 ENDS = ("onnx", "weights", "data")  # of graphs of sherpa-onnx, and of files that weights lie in beside them
-PREFIXES = re.compile(r"^((module|_orig_mod|model)\.)+")  # of names that were saved as they trained
+PREFIXES = re.compile(r"^((module|_orig_mod|base_model\.model|model)\.)+")  # of names that were saved as they trained
 SEGMENTATION = "pyannote-segmentation"  # in names of ONNX files of it, or of their folders
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar", BINARY, CAMPPLUS)
 

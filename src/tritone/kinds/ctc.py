@@ -19,6 +19,7 @@ class CtcKind(SpeechKind):
 
     name = "ctc"
     noun = "a CTC model"
+    may_have = (*SpeechKind.may_have, "encoder.tags", "decoder")
     modes = CtcSearching.modes
     searching = CtcSearching
     has_class_ids = True

@@ -17,7 +17,7 @@ from tritone.pipelines.diarization import (
     TurnOptions,
     speakers_of,
 )
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -30,6 +30,7 @@ class DiarizationKind(Kind):
     does = "it says who speaks when"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.detector:SpeakerDetector"
+    needs = (*AUDIO_PARTS, "diarization", "streaming")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "streaming_encoder", "streaming": "streaming_encoder"}
     options = TurnOptions
     parameters = PARAMETERS
@@ -37,12 +38,11 @@ class DiarizationKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def fault(self, manifest: Manifest) -> str | None:
-        for part in ("vocabulary", "decoder", "transducer", "embedding", "whisper"):
-            if getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part}`"
-        if manifest.diarization is None or manifest.streaming is None or not manifest.streaming.flexible:
-            return f"kind is {self.name!r}, which has the parts `diarization` and `streaming`, the latter flexible"
+    def part_fault(self, manifest: Manifest) -> str | None:
+        assert manifest.diarization is not None
+        assert manifest.streaming is not None
+        if not manifest.streaming.flexible:
+            return f"kind is {self.name!r}, whose part `streaming` is flexible"
         steps = (manifest.diarization.recordings, *manifest.diarization.streams)
         if manifest.streaming.trained != {each.chunk_size: 0 for each in steps}:
             return (

@@ -12,7 +12,7 @@ from tritone.errors import AudioError
 from tritone.pipelines.embed_options import PARAMETERS, EmbedOptions
 from tritone.pipelines.embedding import EMBEDDINGS as EMBEDDINGS_OF_GRAPH
 from tritone.pipelines.embedding import NOT_FINITE, EmbeddingPipeline
-from tritone.pipelines.kind import FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
 from tritone.pipelines.wire import EMBEDDINGS, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -25,6 +25,7 @@ class EmbeddingKind(Kind):
     does = "it makes embeddings"
     usage = "Use it with `tritone embed` or tritone.load"
     in_process = "tritone.pipelines.embedder:Embedder"
+    needs = (*AUDIO_PARTS, "embedding")
     encoders: ClassVar[Mapping[Mode, Role]] = {"embedding": "encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic")
     options = EmbedOptions
@@ -32,23 +33,6 @@ class EmbeddingKind(Kind):
     whole_outputs = EMBEDDINGS_OF_GRAPH
     allows_silence = False
     takes_pcm = True
-
-    def fault(self, manifest: Manifest) -> str | None:
-        if manifest.embedding is None:
-            return f"kind is {self.name!r}: an embedding, and nothing else, has the part `embedding`"
-        for part, owner in (
-            ("transducer", "a transducer"),
-            ("whisper", "a Whisper model"),
-            ("diarization", "a model that tells speakers apart"),
-            ("encoder_decoder", "an encoder-decoder"),
-        ):
-            if getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
-        if manifest.vocabulary is not None:
-            return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
-        if manifest.streaming or manifest.decoder:
-            return "an embedding is of a whole utterance; it has neither `streaming` nor `decoder`"
-        return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         features = {"features": TensorSpec(FLOAT32, (None, None, manifest.features.num_mel_bins))}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
 from tritone.kinds.whisper import WhisperKind, cross_tensors, decoder_tensors
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
 
@@ -20,6 +20,7 @@ class EncoderDecoderKind(WhisperKind):
     name = "encoder-decoder"
     noun = "an encoder-decoder"
     does = "its decoder writes the text of a recording, or of parts of it"
+    needs = (*AUDIO_PARTS, "vocabulary", "encoder_decoder")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     stream_details = ""
 

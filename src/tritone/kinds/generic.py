@@ -24,15 +24,13 @@ class GenericKind(Kind):
     does = "it takes and returns the tensors of its graph"
     usage = "Use it with tritone.load"
     in_process = "tritone.pipelines.generic.model:GenericModel"
+    needs: ClassVar[tuple[str, ...]] = ("generic",)
+    may_have = ("serving",)
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if manifest.tensors is None:
-            return f"kind is {self.name!r}: a generic model, and nothing else, has the part `generic`"
-        if (manifest.punctuation is not None) != (self.name == "punctuation"):
-            return f"kind is {self.name!r}: a model that writes marks, and nothing else, has the part `punctuation`"
+    def part_fault(self, manifest: Manifest) -> str | None:
         python = any(artifact.runtime == "python" for artifact in manifest.artifacts)
-        if python != (manifest.tensors.python is not None):
+        if python != (manifest.generic.python is not None):
             return "an artifact of runtime python and the part `generic.python` belong together"
         return None
 

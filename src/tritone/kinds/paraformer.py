@@ -26,6 +26,7 @@ class ParaformerKind(SpeechKind):
 
     name = "paraformer"
     noun = "a Paraformer"
+    may_have = (*SpeechKind.may_have, "hotwords")
     modes = ParaformerSearching.modes
     searching = ParaformerSearching
     optional_outputs = CTC.optional_outputs  # of the decoder
@@ -56,7 +57,7 @@ class ParaformerKind(SpeechKind):
         inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
         return inputs, log_probs | (states if manifest.hotwords is not None else {})
 
-    def fault(self, manifest: Manifest) -> str | None:
+    def part_fault(self, manifest: Manifest) -> str | None:
         roles = {artifact.role for artifact in manifest.artifacts}
         has_part = manifest.hotwords is not None
         parts = {"hotword_encoder", "hotword_decoder"}
@@ -66,7 +67,7 @@ class ParaformerKind(SpeechKind):
             )
         if manifest.hotwords is not None and manifest.tokens.sos_id is None:
             return "models that take hotwords have `vocabulary.sos_id`"
-        return super().fault(manifest)
+        return None
 
     def open_searching(
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement

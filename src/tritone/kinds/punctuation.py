@@ -11,10 +11,11 @@ class PunctuationKind(GenericKind):
     noun = "a punctuation model"
     does = "it writes marks behind the words of texts"
     usage = "Use it with `tritone transcribe --punctuation-model` or tritone.load"
+    needs = ("generic", "punctuation")
     in_process = "tritone.pipelines.punctuation:Punctuator"
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if (fault := super().fault(manifest)) is not None:
+    def part_fault(self, manifest: Manifest) -> str | None:
+        if (fault := super().part_fault(manifest)) is not None:
             return fault
         assert manifest.punctuation is not None
         if manifest.generic != manifest.punctuation.tensors:

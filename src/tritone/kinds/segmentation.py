@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import SPEECH_PARTS, Manifest, Role
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.bundle.manifest import Manifest, Role
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.segmentation import SegmentationPipeline, segmentation_of, speaker_sets
 from tritone.pipelines.wire import PROBABILITIES, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
@@ -21,17 +21,14 @@ class SegmentationKind(Kind):
     does = "it tells who talks in each frame of a window"
     usage = "Use it with `tritone diarize --segmentation`, Client.segment or tritone.load"
     in_process = "tritone.pipelines.segmenter:Segmenter"
+    needs = (*AUDIO_PARTS, "segmentation")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     takes_pcm = True
     checks_levels = True
 
-    def fault(self, manifest: Manifest) -> str | None:
-        for part in (*SPEECH_PARTS, "tensors"):
-            if part != self.name and getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part.replace('tensors', 'generic')}`"
+    def part_fault(self, manifest: Manifest) -> str | None:
         windows = manifest.segmentation
-        if windows is None:
-            return f"kind is {self.name!r}, which has the part `segmentation`"
+        assert windows is not None
         if manifest.encoder.tail_samples:
             return f"kind is {self.name!r}, whose windows are all of one length; it has no `tail_samples`"
         if windows.window_samples < manifest.encoder.min_samples or windows.at_once > windows.speakers:

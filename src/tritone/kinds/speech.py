@@ -14,7 +14,7 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.streaming import StreamingPipeline
@@ -41,6 +41,8 @@ class SpeechKind(Kind):
     does = "it writes text"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.recognizer:Recognizer"
+    needs: ClassVar[tuple[str, ...]] = (*AUDIO_PARTS, "vocabulary")
+    may_have: ClassVar[tuple[str, ...]] = ("streaming", "encoder.languages", "encoder.text_forms")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic", "decoder")
     options = SearchOptions
@@ -67,22 +69,6 @@ class SpeechKind(Kind):
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return self.searching.roles(mode)
-
-    def fault(self, manifest: Manifest) -> str | None:
-        if manifest.vocabulary is None:
-            return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
-        for part, owner in (
-            ("transducer", "a transducer"),
-            ("embedding", "an embedding"),
-            ("whisper", "a Whisper"),
-            ("diarization", "a model that tells speakers apart"),
-            ("encoder_decoder", "an encoder-decoder"),
-        ):
-            if (getattr(manifest, part) is not None) != (self.name == part):
-                return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
-        if manifest.encoder.tags and self.name != "ctc":
-            return f"kind is {self.name!r}: CTC models alone have `encoder.tags`"
-        return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         streaming = manifest.streaming if role == "streaming_encoder" else None

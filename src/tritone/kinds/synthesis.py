@@ -8,7 +8,7 @@ import numpy as np
 from tritone.audio.pcm import to_pcm
 from tritone.audio.spoken import Spoken
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import SPEECH_PARTS, Manifest, Role
+from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import InputError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Kind, Mode, Specs
@@ -27,15 +27,10 @@ class SynthesisKind(Kind):
     does = "it speaks texts"
     usage = "Use it with tritone.load or `tritone speak`"
     in_process = "tritone.pipelines.synthesis.model:Voice"
+    needs = ("sample_rate", "synthesis")
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions
     parameters = PARAMETERS
-
-    def fault(self, manifest: Manifest) -> str | None:
-        for part in (*SPEECH_PARTS, "tensors"):
-            if part != self.name and getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part.replace('tensors', 'generic')}`"
-        return None if manifest.synthesis else f"kind is {self.name!r}, which has the part `synthesis`"
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         inputs = {

@@ -20,13 +20,12 @@ class TransducerKind(SpeechKind):
 
     name = "transducer"
     noun = "a transducer"
+    needs = (*SpeechKind.needs, "transducer")
     modes = TransducerSearching.modes
     searching = TransducerSearching
     axes = 2
 
-    def fault(self, manifest: Manifest) -> str | None:
-        if fault := super().fault(manifest):
-            return fault
+    def part_fault(self, manifest: Manifest) -> str | None:
         assert manifest.transducer is not None
         if max(manifest.transducer.start) >= manifest.tokens.size:
             start, largest = list(manifest.transducer.start), manifest.tokens.size - 1

@@ -9,7 +9,7 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.voice_activity import VoiceActivityPipeline, VoiceActivityStreams
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
@@ -38,6 +38,7 @@ class VoiceActivityKind(Kind):
     does = "it finds speech"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.detector:Detector"
+    needs = (*AUDIO_PARTS, "streaming")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     options = ActivityOptions
     parameters = PARAMETERS
@@ -45,12 +46,10 @@ class VoiceActivityKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def fault(self, manifest: Manifest) -> str | None:
-        for part in ("vocabulary", "decoder", "transducer", "embedding", "whisper", "diarization"):
-            if getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part}`"
-        if manifest.streaming is None or not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
-            return f"kind is {self.name!r}, which has the part `streaming`, flexible and with `flush_samples`"
+    def part_fault(self, manifest: Manifest) -> str | None:
+        assert manifest.streaming is not None
+        if not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
+            return f"kind is {self.name!r}, whose part `streaming` is flexible and has `flush_samples`"
         if manifest.encoder.tail_samples:
             return f"kind is {self.name!r}, whose probabilities are of the audio alone; it has no `tail_samples`"
         return None

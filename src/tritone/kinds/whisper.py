@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import SPEECH_PARTS, Attending, Manifest, Role
+from tritone.bundle.manifest import Attending, Manifest, Role
 from tritone.kinds.speech import TEXT_OUTPUTS, stream_tensors, transcript_tensors
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.streams import DEFAULT_CAPACITY
 from tritone.pipelines.whisper.options import PARAMETERS, DecodingOptions
 from tritone.pipelines.wire import DETAILS, Tensor
@@ -27,6 +27,7 @@ class WhisperKind(Kind):
     writes_text = True
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.whisper.transcriber:Transcriber"
+    needs = (*AUDIO_PARTS, "vocabulary", "whisper")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "encoder"}
     options = DecodingOptions
     parameters = PARAMETERS
@@ -34,16 +35,10 @@ class WhisperKind(Kind):
     checks_levels = True
     stream_details = DETAILS
 
-    def fault(self, manifest: Manifest) -> str | None:
-        own = self.name.replace("-", "_")
-        for part in SPEECH_PARTS:
-            if part not in ("vocabulary", own) and getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part}`"
-        special = getattr(manifest, own)
-        if special is None or manifest.vocabulary is None:
-            return f"kind is {self.name!r}: {self.noun}, and nothing else, has the part `{own}`, and a vocabulary"
-        if (largest := max(special.special_ids)) >= manifest.vocabulary.size:
-            return f"{own} names the token id {largest}, but the largest is {manifest.vocabulary.size - 1}"
+    def part_fault(self, manifest: Manifest) -> str | None:
+        assert manifest.attending is not None
+        if (largest := max(manifest.attending.special_ids)) >= manifest.tokens.size:
+            return f"{self.needs[-1]} names the token id {largest}, but the largest is {manifest.tokens.size - 1}"
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:

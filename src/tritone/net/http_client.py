@@ -16,6 +16,8 @@ from typing import Any
 
 import httptools
 
+from tritone.net.address import joined
+
 SHORT_BYTES = 64 << 10  # a request that is not longer is sent in one piece; joining longer ones takes more time
 MAX_HEAD_BYTES = 64 << 10  # of an answer, or of trailers; the parser joins what comes of one header again and again
 MAX_HEADERS = 256
@@ -62,8 +64,8 @@ class HttpConnections:
     ) -> None:
         self._host, self._port, self._tls, self._connect_s = host, port, tls, connect_s
         self._max_bytes, self._max_idle_s = max_bytes, max_idle_s
-        name = f"[{host}]" if ":" in host else host
-        self._name = name if port == (80 if tls is None else 443) else f"{name}:{port}"
+        name = joined(host, port)
+        self._name = name.removesuffix(f":{port}") if port == (80 if tls is None else 443) else name
         self._idle: deque[_Connection] = deque()  # the longest idle first
 
     async def request(

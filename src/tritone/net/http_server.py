@@ -24,6 +24,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from tritone.net.address import ANY_IPV6, listening
 from tritone.net.connections import Connections, as_peer
 
 HEAD_S = 10.0  # from a connection's begin, or the first byte after an answer, to the end of a request's head
@@ -100,13 +101,15 @@ class HttpServer:
         self._dating: asyncio.TimerHandle | None = None
 
     async def start(self, *, tls: ssl.SSLContext | None = None, **where: Any) -> None:
-        """Listen; `where`: arguments of the loop's `create_server`.
+        """Listen; `where`: arguments of the loop's `create_server`, but for `::`, which is for IPv4, too.
 
         Raises:
             OSError: as `create_server`.
         """
         loop = asyncio.get_running_loop()
         self._date(loop)
+        if where.get("host") == ANY_IPV6:
+            where["sock"] = listening(where.pop("host"), where.pop("port"))
         self._listener = await loop.create_server(
             lambda: Connection(self, self._config, self._state),
             ssl=tls,

@@ -22,7 +22,7 @@ import numpy as np
 
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import SPEECH_PARTS, Manifest, Role
+from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.graphs.placement import Placement
@@ -55,6 +55,7 @@ Stage = Literal["features", "acoustic", "decoder"]
 Specs = dict[str, TensorSpec]
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
+AUDIO_PARTS = ("sample_rate", "features", "encoder")
 WAVEFORMS = {"waveform": TensorSpec(FLOAT32, (None, None)), "num_samples": TensorSpec(INT64, (None,))}
 
 
@@ -79,6 +80,8 @@ class Kind(ABC):
     does: ClassVar[str]  # in messages about what it does not do: "it makes embeddings"
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
     in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
+    needs: ClassVar[tuple[str, ...]] = AUDIO_PARTS  # of `Manifest.parts`
+    may_have: ClassVar[tuple[str, ...]] = ()  # beside these; a manifest with any other part is refused
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
     writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
@@ -97,9 +100,15 @@ class Kind(ABC):
 
     def fault(self, manifest: Manifest) -> str | None:
         """What the manifest has too much or too little for a model of this kind; None if nothing."""
-        for part in (*SPEECH_PARTS, "tensors"):
-            if getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part.replace('tensors', 'generic')}`"
+        parts = manifest.parts
+        if unknown := [f"`{part}`" for part in parts if part not in (*self.needs, *self.may_have)]:
+            return f"kind is {self.name!r}, which has no part {', '.join(unknown)}"
+        if missing := [f"`{part}`" for part in self.needs if part not in parts]:
+            return f"kind is {self.name!r}, which needs the part {', '.join(missing)}"
+        return self.part_fault(manifest)
+
+    def part_fault(self, manifest: Manifest) -> str | None:
+        """What is wrong within the parts of a manifest that has those of this kind; None if nothing."""
         return None
 
     @abstractmethod
@@ -262,10 +271,7 @@ def kind_of(bundle: Bundle) -> Kind:
             f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted(_known()))}. Install the "
             f"package that has this kind (an entry point of the group {GROUP}), or upgrade Tritone."
         ) from error
-    fault = kind.fault(bundle.manifest)
-    if bundle.manifest.synthesis is not None and "synthesis" not in kind.encoders:
-        fault = f"kind is {kind.name!r}, which has no part `synthesis`"
-    if fault:
+    if fault := kind.fault(bundle.manifest):
         raise BundleError(f"{bundle.path}: {fault}. Mend the manifest or export the bundle again.")
     return kind
 

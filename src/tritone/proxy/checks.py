@@ -6,7 +6,7 @@ Most of them keep away from Triton what ended it: `tests/proxy/test_killers.py` 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritone.net.limits import Limits
@@ -35,9 +35,10 @@ TRACEBACK = re.compile(r"\n+(At:|Traceback \(most recent call last\):)\n.*", re.
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What its configuration says about a model. `outputs`: Triton's type of each, as "TYPE_STRING"."""
+    """What its configuration says about a model. `inputs`, `outputs`: Triton's type of each, as "TYPE_STRING"."""
 
     name: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str]
     sample_rate: int | None = None  # None: the model takes no audio
     audio_inputs: tuple[str, ...] = ()  # of which a request has one

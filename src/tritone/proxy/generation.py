@@ -12,7 +12,7 @@ from tritone.net.http_server import Receive, Scope, Send, when_lost
 from tritone.net.refusal import BAD_REQUEST, RefusedError
 from tritone.proxy.checks import outward
 from tritone.proxy.inference import Inference
-from tritone.proxy.json_body import write_json
+from tritone.proxy.json_body import check_data, write_json
 
 EVENT_END = b"\n\n"
 ERROR = b'data: {"error"'
@@ -20,8 +20,11 @@ LOST = "the server did not answer to the end; try again later"
 OF_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 
 
-def generation(model: str, version: str, fields: Any) -> Inference:
+def generation(model: str, version: str, fields: Any, inputs: Mapping[str, str]) -> Inference:
     """The request that a body means: texts, numbers, true and false by the names of inputs and parameters.
+
+    Args:
+        inputs: Triton's types of the model's inputs, as of `ModelFacts`.
 
     Raises:
         RefusedError: it is something else.
@@ -30,6 +33,10 @@ def generation(model: str, version: str, fields: Any) -> Inference:
         raise RefusedError(BAD_REQUEST, "the body must be a JSON object of texts and numbers by their names")
     if unfit := [name for name, value in fields.items() if not isinstance(value, str | int | float)]:
         raise RefusedError(BAD_REQUEST, f"{unfit[0][:80]!r} must be a text, a number, true or false here; use /infer")
+    for name in inputs.keys() & fields.keys():
+        check_data(
+            name, "BYTES" if inputs[name] == "TYPE_STRING" else inputs[name].removeprefix("TYPE_"), [fields[name]]
+        )
     if any(name in fields for name in OF_SEQUENCES):
         raise RefusedError(BAD_REQUEST, "requests of sequences have one answer each; use /infer")
     return Inference(model=model, version=version, parameters=fields, encoded=lambda stream: write_json(fields))

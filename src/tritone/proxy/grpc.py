@@ -16,6 +16,7 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from tritone.errors import hinted_s
+from tritone.net.address import joined
 from tritone.net.connections import Peer, peer_of
 from tritone.net.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
 from tritone.net.waits import Wait
@@ -161,7 +162,7 @@ class GrpcSide(grpc.GenericRpcHandler):
             ],
         )
         self._server.add_generic_rpc_handlers((self,))
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = joined(host, port)
         try:
             bound = (
                 self._server.add_insecure_port(address)

@@ -170,7 +170,8 @@ class HttpSide:
         gate = self._gate
         check_name(model, version)
         async with self._body(request) as body:
-            inference = generation(model, version, read_json(body, gate.options.limits))
+            fields = read_json(body, gate.options.limits)
+            inference = generation(model, version, fields, (await gate.models.facts(model)).inputs)
             passage = await gate.enter(inference, Owner.of(request.headers, request.peer, connected=False))
         parts: asyncio.Queue[bytes] = asyncio.Queue()
         path = f"/v2/models/{model}{f'/versions/{version}' if version else ''}/generate_stream"

@@ -10,6 +10,7 @@ what it has matched, so that time and memory grow with the size of a body and no
 
 import codecs
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,38 @@ PLAIN_BYTES = 64 << 10  # of lists that are read into objects; the rest stays te
 FREE_TOKENS, BYTES_PER_TOKEN = 4096, 32  # a token becomes an object of some hundred bytes
 MOST_STRING = 1 << 20  # bytes of one string that is no data: as long as all parameters of a request may be
 MOST_SIZES = 1024  # characters of a shape
+
+
+def _up_to(most: int) -> bytes:
+    """A pattern of the whole numbers from 0 to `most`, as JSON has them."""
+    digits = str(most)
+    fewer = f"[0-9]{{1,{len(digits) - 1}}}"
+    less = (
+        f"{digits[:at]}[0-{int(each) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        for at, each in enumerate(digits)
+        if each > "0"
+    )
+    return "|".join((fewer, *less, digits)).encode()
+
+
+# What elements of data must be, by Triton's name of their type: a pattern, and words for it. Others are an error
+# of its own to Triton, which cuts numbers beyond the range; those of half precision it takes as binary data alone.
+ELEMENTS = {"BYTES": (STRING, "strings"), "BOOL": (rb"true|false", "true or false")}
+FINITE = rb"-?[0-9]{1,300}+(?:\.[0-9]++)?+(?:[eE](?:-[0-9]++|\+?0*+(?:[0-9]{1,2}|[12][0-9]{2}|30[0-7])))?+"
+ELEMENTS |= dict.fromkeys(("FP32", "FP64"), (FINITE + rb"|" + CONSTANT, "numbers of at most 64 bits"))
+for _bits in (8, 16, 32, 64):
+    _half = 1 << _bits - 1
+    ELEMENTS[f"UINT{_bits}"] = (_up_to(2 * _half - 1), f"whole numbers from 0 to {2 * _half - 1}")
+    ELEMENTS[f"INT{_bits}"] = (
+        rb"-(?:" + _up_to(_half) + rb")|" + _up_to(_half - 1),
+        f"whole numbers from {-_half} to {_half - 1}",
+    )
+AFTER = rb"(?=[ \t\n\r,\]])"
+FITTING = {
+    datatype: re.compile(rb"\[" + SPACE + rb"(?:(?:" + item + rb")" + AFTER + SPACE + rb",?+" + SPACE + rb")*+")
+    for datatype, (item, _) in ELEMENTS.items()
+}
+"""A list up to its first element that does not fit, or to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +151,12 @@ def read_json(text: bytes, limits: Limits) -> Any:
         raise RefusedError(BAD_REQUEST, _why_unreadable(text, position))
     constants = iter(aside)
     try:
-        return json.loads(b"".join(skeleton), object_pairs_hook=_unique, parse_constant=lambda name: next(constants))
+        return json.loads(
+            b"".join(skeleton),
+            object_pairs_hook=_unique,
+            parse_constant=lambda name: next(constants),
+            parse_float=_finite,
+        )
     except (ValueError, RecursionError) as error:
         raise RefusedError(BAD_REQUEST, f"the JSON cannot be read: {str(error)[:200]}") from error
 
@@ -215,6 +253,8 @@ def _tensors(head: Mapping[str, Any], name: str) -> list[TensorHead]:
         if not isinstance(shape, list) or not all(type(size) is int for size in shape):
             raise RefusedError(BAD_REQUEST, f"the shape of {tensor[:80]!r} must be a list of whole numbers")
         parameters = _object(each, "parameters")
+        if name == "inputs":
+            _check_input(each, tensor, parameters)
         heads.append(
             TensorHead(
                 name=tensor,
@@ -225,6 +265,40 @@ def _tensors(head: Mapping[str, Any], name: str) -> list[TensorHead]:
             )
         )
     return heads
+
+
+def _check_input(head: Mapping[str, Any], tensor: str, parameters: Mapping[str, Any]) -> None:
+    if missing := [field for field in ("name", "datatype", "shape") if field not in head]:
+        raise RefusedError(BAD_REQUEST, f"input {tensor[:80]!r} has no {missing[0]!r}")
+    sources = ("binary_data_size", "shared_memory_region")
+    if ("data" in head) + sum(source in parameters for source in sources) != 1:
+        raise RefusedError(
+            BAD_REQUEST, f"input {tensor[:80]!r} needs one of 'data' and, in its parameters, {' and '.join(sources)}"
+        )
+    check_data(tensor, head["datatype"], head.get("data", []))
+
+
+def check_data(tensor: str, datatype: str, data: Any) -> None:
+    """Refuse elements that are none of a tensor's type; how many there are is Triton's to compare with the shape.
+
+    Raises:
+        RefusedError: names the first of them.
+    """
+    left = [data]
+    while left and datatype in ELEMENTS:
+        each = left.pop()
+        if isinstance(each, list) and any(isinstance(inner, (list, FlatList)) for inner in each):
+            left += each
+            continue
+        text = each.text if isinstance(each, FlatList) else write_json(each) if isinstance(each, list) else b""
+        fits = FITTING[datatype].match(text)
+        if fits is None or fits.end() + 1 < len(text):
+            element = None if fits is None else re.match(SCALAR, text[fits.end() : fits.end() + 80])
+            shown = _kind(each) if element is None else element[0].decode(errors="replace")
+            raise RefusedError(
+                BAD_REQUEST,
+                f"input {tensor[:80]!r}: the data of {datatype} is a list of {ELEMENTS[datatype][1]}, got {shown}",
+            )
 
 
 def _object(head: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -239,6 +313,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("an object has a key twice")
     return found
+
+
+def _finite(text: str) -> float:
+    if (value := float(text)) in (math.inf, -math.inf):
+        raise ValueError(f"{text[:40]} is beyond all numbers of 64 bits")
+    return value
 
 
 def _short(value: Any) -> Any:

@@ -83,26 +83,26 @@ def _later(model: str, why: str) -> RefusedError:
 def facts_of(name: str, config: Mapping[str, Any]) -> ModelFacts:
     """Pick the facts from a configuration as Triton's HTTP API writes it."""
     parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
+    inputs, outputs = (
+        {each["name"]: each.get("data_type", "") for each in config.get(side, ())} for side in ("input", "output")
+    )
     # the first input of samples, and the same as 16-bit numbers; lengths and the like have other types
     audio = [
-        *_of_type("TYPE_FP32", config)[:1],
-        *_of_type("TYPE_INT16", config),
+        *[name for name, kind in inputs.items() if kind == "TYPE_FP32"][:1],
+        *[name for name, kind in inputs.items() if kind == "TYPE_INT16"],
     ]
     rate = _number(parameters.get("sample_rate"))
     idle_us = _number(str(config.get("sequence_batching", {}).get("max_sequence_idle_microseconds", "")))
     return ModelFacts(
         name=name,
-        outputs={each["name"]: each.get("data_type", "") for each in config.get("output", ())},
+        inputs=inputs,
+        outputs=outputs,
         sample_rate=round(rate) if rate and audio else None,
         audio_inputs=tuple(audio),
         max_queued_s=_number(parameters.get("max_queued_s")),
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
         idle_s=None if idle_us is None else idle_us / 1e6,
     )
-
-
-def _of_type(kind: str, config: Mapping[str, Any]) -> list[str]:
-    return [each["name"] for each in config.get("input", ()) if each.get("data_type") == kind]
 
 
 def _number(text: str | None) -> float | None:

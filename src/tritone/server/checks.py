@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from tritone.errors import ServerSetupError
+from tritone.net.address import joined
 from tritone.runtime import RUNTIMES, obstacle
 from tritone.runtime.memory import machine_bytes
 from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython, readable
@@ -311,14 +312,14 @@ def check_port(host: str, service: str, port: int) -> Check:
     name = f"{service} port"
     try:
         if is_free(host, port):
-            return Check(name, "ok", f"{host}:{port} is free")
+            return Check(name, "ok", f"{joined(host, port)} is free")
     except OSError as error:
         fix = f"Give an address of this machine with --host, and a port from 1024 up with --{service}-port."
-        return Check(name, "broken", f"cannot listen on {host}:{port} ({error.strerror or error})", fix)
+        return Check(name, "broken", f"cannot listen on {joined(host, port)} ({error.strerror or error})", fix)
     return Check(
         name,
         "broken",
-        f"{host}:{port} is taken by {holder(port)}",
+        f"{joined(host, port)} is taken by {holder(port)}",
         f"Stop it, or choose another port with --{service}-port.",
     )
 

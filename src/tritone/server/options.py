@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.keys import HTTP_HEADER, new_key
+from tritone.net.address import joined, numeric
 from tritone.options.fields import option
 from tritone.server.ports import free_ports
 
@@ -27,7 +28,7 @@ LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 class ServerOptions:
     """Options of one server process."""
 
-    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network, :: for those of IPv6, too.")
     http_port: int = option(8000, "Port of the HTTP service.")
     grpc_port: int = option(8001, "Port of the gRPC service.")
     metrics_port: int = option(8002, "Port of the metrics.")
@@ -93,16 +94,17 @@ class ServerOptions:
 
     def address(self, service: str) -> str:
         """Where this machine itself reaches a service, as host:port."""
-        host = f"[{self.reach}]" if ":" in self.reach else self.reach
-        return f"{host}:{self.ports[service]}"
+        return joined(self.reach, self.ports[service])
 
     def arguments(self) -> list[str]:
         """The arguments that tritonserver understands."""
         level = ("error", "warning", "info", "verbose").index(self.log_level)
         locked = ",".join(api for name, api in LOCKED_APIS.items() if name not in self.open_apis)
         locks = [f"{lock}={locked}:{HTTP_HEADER}={self.key}" for lock in LOCKS] if locked else []
+        address = numeric(self.host)  # names are for gRPC alone
+        http, grpc = (f"ipv6:{address}", f"[{address}]") if ":" in address else (address, address)
         return [
-            *(f"--{service}-address={self.host}" for service in self.ports),
+            *(f"--{service}-address={grpc if service == 'grpc' else http}" for service in self.ports),
             *(f"--{service}-port={port}" for service, port in self.ports.items()),
             f"--log-warning={int(level >= 1)}",
             f"--log-info={int(level >= 2)}",

@@ -2,12 +2,13 @@
 
 import errno
 import ipaddress
-import socket
 from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 
 import psutil
+
+from tritone.net.address import listening
 
 LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # of IPv6, too
 LEAST, MOST = 10_000, 65_535  # the usual ports of services are below
@@ -19,17 +20,12 @@ def is_free(host: str, port: int) -> bool:
     Raises:
         OSError: no service could listen there: an address that is not this machine's, or a port kept for root.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Triton sets this option too, so a port in TIME_WAIT counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen(1)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise
+    try:
+        listening(host, port, backlog=1).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise
     return True
 
 

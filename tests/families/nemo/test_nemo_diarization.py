@@ -174,7 +174,7 @@ def test_the_bundle_is_of_a_kind_of_its_own(report: ExportReport, folder: Path) 
     known = recognise(folder)
     assert (known.family, known.what) == ("nemo", "a model of transformers, nemotron3_diarization")
     damaged = manifest.model_copy(update={"diarization": None})
-    with pytest.raises(BundleError, match="has the parts `diarization` and `streaming`"):
+    with pytest.raises(BundleError, match="needs the part `diarization`"):
         kind_of(Bundle(report.bundle.path, damaged))
 
 

@@ -308,7 +308,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(bundle: Bundle) -> None:
     for changed, message in (
         (manifest.segmentation.model_copy(update={"speakers": 4}), "the sets of speakers are 11"),
         (manifest.segmentation.model_copy(update={"window_samples": 900}), "windows are shorter than a frame"),
-        (None, "has the part `segmentation`"),
+        (None, "needs the part `segmentation`"),
     ):
         fault = kind_of(bundle).fault(manifest.model_copy(update={"segmentation": changed}))
         assert fault is not None

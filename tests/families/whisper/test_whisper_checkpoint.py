@@ -21,7 +21,7 @@ from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.export import export_whisper
-from tritone.families.whisper.tokens import suppressed_tokens
+from tritone.families.whisper.tokens import first_suppressed, suppressed_tokens
 from tritone.repository import ModelOptions, build_repository
 
 
@@ -64,6 +64,87 @@ def test_shards_are_put_together(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ExportError, match=r"names '\.\./a\.safetensors', which is not a file of"):
         read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "base_model.model.", "module._orig_mod.base_model.model."])
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "small.pt"])
+def test_what_a_wrapper_writes_before_all_names_comes_off(saved: Path, folder: Path, prefix: str, file: str) -> None:
+    expected = read_checkpoint(saved).state
+    if file == "small.pt":
+        content = torch.load(saved.parent / "openai" / file, weights_only=True)
+        state = {prefix + name: value for name, value in content["model_state_dict"].items()}
+        torch.save({**content, "model_state_dict": state}, folder / file)
+        found = read_checkpoint(folder / file, saved.parent / "openai/small.tiktoken").state
+    else:
+        tensors = {prefix + name: value.clone() for name, value in load_file(folder / "model.safetensors").items()}
+        (folder / "model.safetensors").unlink()
+        (save_file if file.endswith("safetensors") else torch.save)(tensors, folder / file)
+        found = read_checkpoint(folder).state
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(value, expected[name]) for name, value in found.items())
+
+
+@pytest.mark.parametrize(
+    ("before", "lost", "told"),
+    [
+        ("", "model.encoder.layers.0.fc1.weight", r"missing model\.encoder\.layers\.0\.fc1\.weight"),
+        ("module.", "model.decoder.layer_norm.bias", r"missing module\.model\.decoder\.layer_norm\.bias"),
+        (
+            "_orig_mod.module.",
+            "model.decoder.layers.1.encoder_attn.q_proj.bias",
+            r"missing _orig_mod\.module\.model\.decoder\.layers\.1\.encoder_attn\.q_proj\.bias",
+        ),
+    ],
+)
+def test_a_tensor_that_is_missing_has_the_name_that_the_file_would_have(
+    folder: Path, before: str, lost: str, told: str
+) -> None:
+    tensors = {before + name: value.clone() for name, value in load_file(folder / "model.safetensors").items()}
+    del tensors[before + lost]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ExportError, match=told):
+        read_checkpoint(folder)
+
+
+def test_an_adapter_that_is_not_merged_is_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("q_proj.weight")]:
+        root = name.removesuffix("weight")
+        tensors |= {f"{root}base_layer.weight": tensors.pop(name), f"{root}lora_A.default.weight": torch.ones(4, 32)}
+    save_file({f"base_model.model.{name}": each for name, each in tensors.items()}, folder / "model.safetensors")
+    with pytest.raises(ExportError, match=r"tensors of an adapter that is not merged, such as base_model.*merge_and_"):
+        read_checkpoint(folder)
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "openai/whisper-tiny"}', encoding="utf-8")
+    with pytest.raises(ExportError, match="a PEFT adapter for 'openai/whisper-tiny', without the model"):
+        read_checkpoint(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ExportError, match="a PEFT adapter for 'openai/whisper-tiny', without the model"):
+        read_checkpoint(folder)
+
+
+def test_minus_one_among_suppressed_tokens_stands_for_the_usual_ones(folder: Path) -> None:
+    usual = suppressed_tokens(TOKENS)
+    other = next(id for id in range(len(TOKENS)) if id not in usual)
+    for given, expected in (
+        ([-1], usual),
+        ([-1, -1], usual),
+        ([other, -1], (other, *usual)),
+        ([usual[0], -1], usual),
+        ([other, other], (other,)),
+        ([], ()),
+        (None, ()),
+    ):
+        changed("generation_config.json", lambda c, given=given: c.update(suppress_tokens=given))(folder)  # type: ignore[misc]
+        assert read_checkpoint(folder).special.suppress == expected
+    changed("generation_config.json", lambda c: c.update(begin_suppress_tokens=[-1]))(folder)
+    assert read_checkpoint(folder).special.suppress_first == first_suppressed(TOKENS)
+    changed("generation_config.json", lambda c: c.update(begin_suppress_tokens=None))(folder)
+    assert read_checkpoint(folder).special.suppress_first == ()
+    for odd in (5, "-1", [True], [1.5], ["7"], [-2], [None], {"a": 1}):
+        changed("generation_config.json", lambda c, odd=odd: c.update(suppress_tokens=odd))(folder)  # type: ignore[misc]
+        with pytest.raises(ExportError, match="suppress_tokens must be a list of token ids below"):
+            read_checkpoint(folder)
 
 
 def changed(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:

@@ -1,6 +1,7 @@
 """Checkpoints of strangers: read without running code of theirs, and compared with the network they are for."""
 
 import pickle
+import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,12 @@ NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 # Where trainers keep a model's weights in a larger file, and the mean of them over the last steps.
 PLACES = ("state_dict", "model_state_dict", "model")
 AVERAGED = ("ema_state_dict", "state_dict_ema", "model_ema", "model_avg", "ema")
-# Before all names of models that were saved as they trained: on several GPUs, compiled, or as a part of a trainer.
-PREFIXES = ("module.", "_orig_mod.", "model.")
+# Before all names of models that were saved as they trained: on several GPUs, compiled, by peft, within a trainer.
+WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")
+PREFIXES = (*WRAPPERS, "model.")
+INNER = re.compile(r"\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")  # before parts of models, too
+# In names of weights that change others: of peft's adapters, merged or not, the latter have nothing of it.
+ADAPTER = re.compile(r"\b((lora|hada|lokr|ia3|oft|boft|vera_lambda)_\w+|base_layer|modules_to_save|original_module)\b")
 EMA_PREFIX = "ema_model."  # before the names of means that lie among the weights themselves
 EMA_REST = ("online_model.*", "initted", "step", "n_averaged")  # what else lies there
 COUNTERS = "*num_batches_tracked"  # of batch norms: matter in training alone
@@ -32,12 +37,11 @@ COUNTERS = "*num_batches_tracked"  # of batch norms: matter in training alone
 class State:
     """The tensors of a checkpoint by the names that the network gives them.
 
-    `averaged`: whether they are a mean over the last steps of training. `prefix`: what was taken off all names.
+    `averaged`: whether they are a mean over the last steps of training.
     """
 
     tensors: dict[str, Tensor]
     averaged: bool = False
-    prefix: str = ""
 
 
 def file_in(path: Path, name: str) -> Path:
@@ -148,10 +152,26 @@ def state_of(content: Any, path: Path, *, averaged: bool = True, prefixes: Seque
             )
         state, is_averaged = _below(state, EMA_PREFIX if averaged else "online_model."), averaged
     state.pop("n_averaged", None)  # of torch.optim.swa_utils
-    taken = ""
+    return State(unwrapped(state, path, prefixes)[0], is_averaged)
+
+
+def unwrapped(
+    state: Mapping[str, Tensor], path: Path, prefixes: Sequence[str] = WRAPPERS
+) -> tuple[dict[str, Tensor], str]:
+    """The tensors by the names that a model has by itself, and what was taken off before all of them.
+
+    Raises:
+        ExportError: weights of an adapter are not merged into those of the model.
+    """
+    if adapters := [name for name in state if ADAPTER.search(name)]:
+        raise ExportError(
+            f"checkpoint {path} has {len(adapters)} tensors of an adapter that is not merged, such as {adapters[0]}. "
+            "Merge it into its model (merge_and_unload() of peft), save that, and export what was saved."
+        )
+    state, taken = dict(state), ""
     while prefix := next((each for each in prefixes if state and all(name.startswith(each) for name in state)), ""):
         state, taken = _below(state, prefix), taken + prefix
-    return State(state, is_averaged, taken)
+    return {INNER.sub("", name): value for name, value in state.items()}, taken
 
 
 def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -171,7 +191,7 @@ def without(state: Mapping[str, Tensor], training: Sequence[str]) -> dict[str, T
 
 
 def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name.
+    """The tensors of a checkpoint by name, without `WRAPPERS`.
 
     Args:
         state: its content.
@@ -179,7 +199,7 @@ def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
         expected: what it should hold, for errors.
 
     Raises:
-        ExportError: it is no dict of tensors alone.
+        ExportError: it is no dict of tensors alone, or has those of an adapter.
     """
     if not isinstance(state, Mapping):
         raise ExportError(f"checkpoint {path} holds a {type(state).__name__} in place of a dict of tensors")
@@ -190,7 +210,7 @@ def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
             f"checkpoint {path}: expected {expected}; {', '.join(wrong[:5])} are something else (sparse, quantized and "
             "empty ones are no plain tensors). If the weights are inside of one of these, save that part alone."
         )
-    return {str(name): value for name, value in state.items()}
+    return unwrapped({str(name): value for name, value in state.items()}, path)[0]
 
 
 def _is_plain(value: object) -> bool:

@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint
+from tritone.families.export.checkpoint import load_checkpoint, unwrapped
 from tritone.families.export.json_files import read_json, read_json_if_there
 from tritone.families.export.settings import shown
+from tritone.runtime.foreign import refuse_foreign
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -104,11 +105,17 @@ def weight_files(folder: Path) -> list[Path]:
             if wrong := [each for each in names if Path(each).name != each or not (folder / each).is_file()]:
                 raise ExportError(f"{index} names {wrong[0]!r}, which is not a file of {folder}")
             return [folder / each for each in names]
+    refuse_foreign(folder)
     raise ExportError(f"{folder} has no weights: expected {' or '.join(WEIGHTS)}, or an index of shards")
 
 
 def read_tensors(path: Path) -> Mapping[str, Tensor]:
-    """The tensors of one file, .safetensors or of torch.
+    """The tensors of one file, by the names that its model has by itself; errors as `stored_tensors`, `unwrapped`."""
+    return unwrapped(stored_tensors(path), path)[0]
+
+
+def stored_tensors(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of one file, .safetensors or of torch, by the names that it has.
 
     Raises:
         ExportError: it is not a readable file of tensors.

@@ -6,6 +6,7 @@ from typing import Any, overload
 
 from tritone.errors import ExportError
 from tritone.paths import plain_text
+from tritone.runtime.foreign import refuse_foreign
 
 MAX_JSON_BYTES = 64 * 2**20
 
@@ -25,6 +26,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
         ExportError: the file is missing, too large, or holds something else.
     """
     if not path.is_file():
+        refuse_foreign(path.parent)
         raise ExportError(f"{path} not found: give a folder that transformers' save_pretrained wrote")
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
         raise ExportError(f"{path} has {size} bytes; more than {MAX_JSON_BYTES} cannot be right")

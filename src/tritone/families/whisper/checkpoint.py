@@ -10,7 +10,8 @@ All of it is untrusted: no pickle is run, sizes are checked, and no name leads o
 CTranslate2's, which faster-whisper takes, and one of sherpa-onnx's are read without torch.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,16 @@ from tritone.families.whisper.tokens import (
 ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
 FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
 MOST_HEADS = 64  # whose attention is taken where it is not given which heads follow the audio
+USUAL = -1  # in lists of suppressed tokens, as OpenAI's option has it; to transformers it is no token
 CONFIG = "config.json"
+MODEL_PREFIX = "model."  # of all tensors of transformers but the head
 
-# transformers' names, in the order in which they are replaced by OpenAI's.
+# Parts of transformers' names, and OpenAI's in their place.
 RENAMED = (
-    ("model.", ""),
     ("encoder.embed_positions.weight", "encoder.positional_embedding"),
     ("decoder.embed_positions.weight", "decoder.positional_embedding"),
     ("embed_tokens", "token_embedding"),
-    ("layers.", "blocks."),
+    ("layers", "blocks"),
     ("encoder_attn_layer_norm", "cross_attn_ln"),
     ("encoder_attn", "cross_attn"),
     ("self_attn_layer_norm", "attn_ln"),
@@ -103,13 +105,16 @@ def _read_ctranslate2(folder: Path) -> Checkpoint:
     config = read_json(folder / CONFIG)
     table, origin = read_ctranslate2_tokens(folder, dims.vocab)
     heads, notes = _alignment_heads(dims, config.get("alignment_heads"))
+
+    def listed(name: str, usual: Callable[[list[str]], tuple[int, ...]]) -> tuple[int, ...]:
+        return _ids(dims, config.get(name), f"{folder}: {name}", lambda: usual(table))
+
     special = _special(
         dims,
         special_tokens(table, str(origin)),
         multilingual=dims.vocab != ENGLISH_ONLY,
-        suppress=_ids(dims, config.get("suppress_ids"), f"{folder}: suppress_ids") or suppressed_tokens(table),
-        suppress_first=_ids(dims, config.get("suppress_ids_begin"), f"{folder}: suppress_ids_begin")
-        or first_suppressed(table),
+        suppress=listed("suppress_ids", suppressed_tokens) or suppressed_tokens(table),
+        suppress_first=listed("suppress_ids_begin", first_suppressed) or first_suppressed(table),
         max_initial_timestamp=round(FIRST_TIME_S * SAMPLE_RATE / (2 * FRAME_SHIFT)),
         alignment_heads=heads,
     )
@@ -120,7 +125,7 @@ def _read_ctranslate2(folder: Path) -> Checkpoint:
 def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
     from tritone.families.whisper.torch_files import openai_state
 
-    given, state = openai_state(path)
+    given, state, prefix = openai_state(path)
     names = ["mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab"]
     names += ["text_ctx", "text_state", "text_head", "text_layer"]
     size = _sizes(given, [f"n_{name}" for name in names], f"{path}: dims")
@@ -139,7 +144,7 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
         text_layers=size["n_text_layer"],
         text_hidden=4 * size["n_text_state"],
     )
-    _check(dims, state, str(path))
+    _check(dims, state, str(path), lambda name: prefix + name)
     if tokens is None:
         name = "gpt2.tiktoken" if dims.vocab == ENGLISH_ONLY else "multilingual.tiktoken"
         raise ExportError(
@@ -195,7 +200,8 @@ def _read_folder(folder: Path) -> Checkpoint:
     size = _sizes(config, [*names, "decoder_ffn_dim"], f"{folder}/config.json")
     from tritone.families.whisper.torch_files import folder_state
 
-    files, state = folder_state(folder, _renamed)
+    files, given, prefix = folder_state(folder)
+    state = {_renamed(name): each for name, each in given.items()}
     tied = config.get("tie_word_embeddings", True) or "decoder.head.weight" not in state
     if tied:
         state.pop("decoder.head.weight", None)
@@ -213,21 +219,26 @@ def _read_folder(folder: Path) -> Checkpoint:
         text_hidden=size["decoder_ffn_dim"],
         tied=bool(tied),
     )
-    _check(dims, state, str(folder))
+    inner = MODEL_PREFIX if any(name.startswith(MODEL_PREFIX) for name in given) else ""
+
+    def stored(name: str) -> str:
+        return prefix + (inner if name != "decoder.head.weight" else "") + _renamed(name, back=True)
+
+    _check(dims, state, str(folder), stored)
     path = folder / "generation_config.json"
     generation = read_json_if_there(path)
     table, origin = read_transformers_tokens(folder, dims.vocab)
     heads, notes = _alignment_heads(dims, generation.get("alignment_heads"))
 
-    def listed(name: str) -> tuple[int, ...]:
-        return _ids(dims, generation[name] if name in generation else config.get(name), f"{folder}: {name}")
+    def listed(name: str, usual: Callable[[list[str]], tuple[int, ...]]) -> tuple[int, ...]:
+        return _ids(dims, {**config, **generation}.get(name), f"{folder}: {name}", lambda: usual(table))
 
     special = _special(
         dims,
         special_tokens(table, str(origin)),
         multilingual=bool(generation.get("is_multilingual", dims.vocab != ENGLISH_ONLY)),
-        suppress=listed("suppress_tokens"),
-        suppress_first=listed("begin_suppress_tokens"),
+        suppress=listed("suppress_tokens", suppressed_tokens),
+        suppress_first=listed("begin_suppress_tokens", first_suppressed),
         max_initial_timestamp=generation.get("max_initial_timestamp_index"),
         alignment_heads=heads,
     )
@@ -282,29 +293,42 @@ def _alignment_heads(dims: Dims, given: Any) -> tuple[tuple[tuple[int, int], ...
     return heads, tuple(notes)
 
 
-def _ids(dims: Dims, given: Any, origin: str) -> tuple[int, ...]:
-    """A list of ids of tokens, empty if there is none; `origin` is for errors."""
+def _ids(dims: Dims, given: Any, origin: str, usual: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """A list of ids of tokens, empty if there is none; `origin`: for errors; `usual`: what `USUAL` in it stands for."""
     ids = [] if given is None else given
-    if not isinstance(ids, list) or not all(isinstance(id, int) and 0 <= id < dims.vocab for id in ids):
-        raise ExportError(f"{origin} must be a list of token ids below {dims.vocab}, got {str(given)[:80]}")
-    return tuple(ids)
+    if isinstance(ids, list) and USUAL in ids:
+        ids = [*(id for id in ids if id != USUAL), *usual()]
+    if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < dims.vocab for id in ids):
+        raise ExportError(
+            f"{origin} must be a list of token ids below {dims.vocab}, or of {USUAL} for OpenAI's usual ones, got "
+            f"{str(given)[:80]}"
+        )
+    return tuple(dict.fromkeys(ids))
 
 
-def _check(dims: Dims, state: State, origin: str) -> None:
+def _check(dims: Dims, state: State, origin: str, stored: Callable[[str], str] = str) -> None:
+    """Compare the tensors with the sizes; `stored`: the name that a file has in place of OpenAI's, for errors."""
     for heads in (dims.audio_heads, dims.text_heads):
         if dims.audio_width % heads:
             raise ExportError(f"{origin}: {heads} heads cannot share a width of {dims.audio_width}")
 
+    values = {stored(name): value for name, value in state.items()}
+
     def wrong_numbers(name: str) -> str | None:
-        return None if np.isfinite(state[name]).all() else "NaN or Inf"
+        return None if np.isfinite(values[name]).all() else "NaN or Inf"
 
-    shapes = {name: value.shape for name, value in state.items()}
-    require_shapes(dims.shapes(), shapes, origin, "its sizes", wrong_numbers)
+    shapes = {name: value.shape for name, value in values.items()}
+    wanted = {stored(name): shape for name, shape in dims.shapes().items()}
+    require_shapes(wanted, shapes, origin, "its sizes", wrong_numbers)
 
 
-def _renamed(name: str) -> str:
-    for old, new in RENAMED:
-        name = name.removeprefix(old) if not new else name.replace(old, new)
+def _renamed(name: str, *, back: bool = False) -> str:
+    """A name of transformers by OpenAI's parts, or the other way round."""
+    if not back:
+        name = name.removeprefix(MODEL_PREFIX)
+    for theirs, ours in RENAMED:
+        old, new = (ours, theirs) if back else (theirs, ours)
+        name = re.sub(rf"(?<![^.]){re.escape(old)}(?![^.])", new, name)  # whole parts alone
     return name
 
 

@@ -17,6 +17,7 @@ from tritone.client.transport import Transport, connect
 from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
+from tritone.net.address import joined
 from tritone.net.fetch import fetch
 from tritone.net.prometheus import samples
 
@@ -181,8 +182,7 @@ def server_side(
 
 def default_metrics_url(endpoint: Endpoint) -> str:
     """Where the metrics of a server usually are: on Triton's own port of the same host."""
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"http://{host}:{METRICS_PORT}/metrics"
+    return f"http://{joined(endpoint.host, METRICS_PORT)}/metrics"
 
 
 def metrics_page(url: str) -> list[str]:
