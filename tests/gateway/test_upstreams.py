@@ -615,14 +615,11 @@ def test_an_answer_that_has_no_end_leaves_the_gateway_free(there: Elsewhere) -> 
         assert (caught.value.status_code, caught.value.code) == (504, "timeout")
 
 
-def test_a_refused_recording_is_not_named_by_where_it_was_kept(
-    there: Elsewhere, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO), client_of(UpstreamOptions(name="m", url=there.url)) as client:
-        with pytest.raises(openai.APIStatusError, match="the audio data is not audio") as caught:
+def test_a_refused_recording_is_not_named_by_where_it_was_kept(there: Elsewhere) -> None:
+    with client_of(UpstreamOptions(name="m", url=there.url)) as client:
+        with pytest.raises(openai.APIStatusError, match="the file is not audio") as caught:
             client.audio.transcriptions.create(file=("a.wav", bytes(3 << 20)), model="m")
         assert tempfile.gettempdir() not in caught.value.response.text
-    assert f"{tempfile.gettempdir()}/tritone-" in caplog.text
 
 
 def test_limits_of_keys_and_of_the_gateway_hold_for_models_elsewhere(there: Elsewhere, tmp_path: Path) -> None:
