@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritone import errors
 from tritone.errors import TritoneError
+from tritone.later import attributes
 
 if TYPE_CHECKING:
     __version__: str
@@ -109,20 +110,16 @@ LAZY = {
 }
 
 
+_attribute = attributes(__name__, LAZY)
+
+
 def __getattr__(name: str) -> Any:
-    value: Any
-    if name == "__version__":
-        from importlib.metadata import version
+    if name != "__version__":
+        return _attribute(name)
+    from importlib.metadata import version
 
-        value = version("tritone")
-    elif name in LAZY:
-        from importlib import import_module
-
-        value = getattr(import_module(LAZY[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    globals()[name] = version("tritone")
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

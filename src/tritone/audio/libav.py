@@ -25,13 +25,6 @@ FORMATS = (
     "voc,w64,wav,wv"
 )
 """Demuxers of libav that may open a file. Playlists such as HLS, DASH and concat are not among them."""
-SUFFIXES = frozenset(
-    {".aac", ".ac3", ".amr", ".ape", ".asf", ".avi", ".flv", ".m4a", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp4"}
-    | {".mpeg", ".mpg", ".mts", ".vob", ".webm", ".wma", ".wmv", ".3gp"}
-)
-"""What files are called that libav reads and libsndfile does not."""
-TRANSPORT, TRANSPORT_PACKET, TRANSPORT_SYNC = ".ts", 188, b"G"
-"""MPEG-TS, whose name programs of torch and TypeScript have, too: its packets, in bytes, and how each begins."""
 SIGNS = {
     4: (b"ftyp", b"moov", b"mdat"),  # MP4, MOV, M4A
     0: (b"\x1aE\xdf\xa3", b"0&\xb2u", b"FLV", b"\x00\x00\x01\xba", b"#!AMR", b"\xff\xf1", b"\xff\xf9", b"fLaC"),

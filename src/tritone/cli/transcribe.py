@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritone import systems
+from tritone import texts as writing
 from tritone.cli.shared import recordings, search_options
 from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
@@ -18,18 +20,18 @@ from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Vad, Where
-from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
 from tritone.formats import FORMATS
 from tritone.options.fields import described
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, with_search
 from tritone.search.options import SearchOptions
-from tritone.systems import BundleSystem, Playback, System, transcribe_journaled, transcriber
-from tritone.texts import TextOptions, tidy
+from tritone.texts.options import TextOptions
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from tritone.result import TranscriptResult
+    from tritone.systems import Playback, System
 
 
 @takes_option_classes(leave_out=("hotwords", "detail_times"))  # which have a form of their own here
@@ -149,7 +151,7 @@ def transcribe(
         ordered=not on_ray.unordered,
         documents=documents,
     )
-    playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
+    playback = systems.Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     speakers = labels.speakers or channels == "each"
     with_times = timestamps or details or speakers or texts.punctuate or FORMATS[format].times
     with ExitStack() as stack:
@@ -170,14 +172,16 @@ def transcribe(
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (result,) = system.run([sources[index]], lambda _, transcript: show(tidy(transcript, texts)))
+                    (result,) = system.run(
+                        [sources[index]], lambda _, transcript: show(writing.tidy(transcript, texts))
+                    )
                 printer.show(replace(_tidied(result, texts, marked), index=index))
         else:
             if journal is None:
                 results = system.run(sources)
             else:
                 conditions = {} if where.url is None else {"details": str(with_times)}  # which models here always have
-                results = transcribe_journaled(system, sources, journal, conditions=conditions)
+                results = systems.transcribe_journaled(system, sources, journal, conditions=conditions)
             advance = stack.enter_context(printer.progress())
             tidied = (_tidied(result, texts, marked) for result in stack.enter_context(closing(results)))
             for result in chosen.joined(tidied):
@@ -190,7 +194,7 @@ def transcribe(
 def _tidied(
     result: "TranscriptResult", texts: TextOptions, marked: Callable[[Transcript], Transcript] | None
 ) -> "TranscriptResult":
-    written: Any = None if result.value is None else tidy(result.value, texts)
+    written: Any = None if result.value is None else writing.tidy(result.value, texts)
     if marked is not None and written is not None:
         written = marked(written)
     return replace(result, value=written)
@@ -199,7 +203,7 @@ def _tidied(
 def _open(
     where: Where,
     on_ray: OnRay,
-    playback: Playback | None,
+    playback: "Playback | None",
     details: bool,
     search: Mapping[str, Any],
     own: Mapping[str, Any],
@@ -219,7 +223,7 @@ def _open(
         client = where.connect()
         if timed and client.model(where.model).has_word_times:
             decoding = {**timed, **decoding}
-        return transcriber(
+        return systems.transcriber(
             client,
             where.model,
             playback=playback,
@@ -236,7 +240,7 @@ def _open(
 def _load(
     where: Where,
     on_ray: OnRay,
-    playback: Playback | None,
+    playback: "Playback | None",
     given: Mapping[str, Any],
     decoding: Mapping[str, Any],
     timed: Mapping[str, Any],
@@ -262,7 +266,7 @@ def _load(
         search_options.check_used(searched, given.get("search", "greedy"))
         speech_kind(opened)
         options = where.loading(**given)
-    here = BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)
+    here = systems.BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here
     if on_ray.ray is not None:
         system = on_ray.system(here, load=load, bundle=bundle, result=TranscriptResult, options=options)
