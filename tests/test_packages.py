@@ -20,15 +20,14 @@ PACKAGE = ROOT / "src" / "tritone"
 FOR_ALL = {
     "activity",
     "bfloat16",
-    "child",
     "container",
     "errors",
     "installing",
     "keys",
+    "later",
     "paths",
     "preparing",
     "result",
-    "routing",
     "transcript",
     "yaml_text",
 }

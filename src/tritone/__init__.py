@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from tritone.activity import SpeechActivity, SpeechSegment
     from tritone.audio.spoken import Spoken
     from tritone.client import AsyncClient, Client
-    from tritone.loading import load, load_as, load_detector, load_embedder, load_ensemble, load_model, load_whisper
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.generic.model import GenericModel
     from tritone.pipelines.live import Stream
+    from tritone.pipelines.loading import (
+        load,
+        load_as,
+        load_detector,
+        load_embedder,
+        load_ensemble,
+        load_model,
+        load_whisper,
+    )
     from tritone.pipelines.model import Model
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.synthesis.model import Voice
@@ -106,7 +114,7 @@ LAZY = {
     "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
     "Voice": "tritone.pipelines.synthesis.model",
-    **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.loading"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.pipelines.loading"),
 }
 
 

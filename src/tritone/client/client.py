@@ -60,8 +60,8 @@ from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
 from tritone.longform import BlockActivity, LongForm, OpenActivity
 from tritone.longform.longform import read
+from tritone.net.routing import new_stream_key
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, FramesResult, Result, TranscriptResult
-from tritone.routing import new_stream_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -33,7 +33,7 @@ from tritone.errors import (
     StreamLostError,
     TritoneError,
 )
-from tritone.routing import new_stream_key
+from tritone.net.routing import new_stream_key
 from tritone.transcript import Transcript
 
 DEFAULT_RESUME_S = 600.0

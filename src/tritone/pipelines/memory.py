@@ -22,10 +22,10 @@ import numpy as np
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory, Role
-from tritone.child import python_command
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import kind_of
+from tritone.runtime.child import python_command
 from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
 
