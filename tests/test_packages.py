@@ -100,6 +100,18 @@ def test_imports_point_down_the_list_of_packages() -> None:
     assert wrong == []
 
 
+def test_no_module_beside_the_packages_stands_on_one() -> None:
+    """All packages use them: one that imported a package would make a circle of all that are below it."""
+    upward = [
+        f"{path.name} imports {name}"
+        for path in PACKAGE.glob("*.py")
+        if path.name != "__init__.py"  # the public face
+        for name in imports(path)
+        if name.startswith("tritone.") and name.split(".")[1] not in FOR_ALL
+    ]
+    assert upward == []
+
+
 def test_what_is_imported_from_beside_the_packages_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
     public = {"load", "load_as", "Client", "Detector", "Embedder", "Model", "Recognizer", "Transcriber", "TritoneError"}
@@ -196,6 +208,10 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
         ("tritone.client", ("torch", "onnxruntime", "grpc", "httptools", "uvicorn", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.pipelines.loading", ("torch", "onnxruntime", "tritonclient", "grpc", "numba", "av")),
+        ("tritone.kinds.ctc", ("torch", "onnxruntime", "tritonclient", "numba")),
+        ("tritone.systems", ("numpy", "pydantic", "grpc")),
+        ("tritone.storage", ("obstore", "huggingface_hub")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),
         ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),

@@ -1,6 +1,6 @@
 """Models that are served as ever, and whose processes say which modules of ours they imported after they were loaded.
 
-watch_imports(model, file)  ->  once the server has stopped, `file` has a name on each line, and `requests N`
+watch_imports(model, file)  ->  after each batch, `file` has a name on each line, and `requests N`
 """
 
 from pathlib import Path
@@ -26,16 +26,14 @@ class TritonPythonModel(Model):
         self.loaded, self.asked = ours(), 0
 
     def execute(self, requests):
+        answers = super().execute(requests)
         self.asked += len(requests)
-        return super().execute(requests)
-
-    def finalize(self):
         late = sorted(ours() - self.loaded)
-        super().finalize()
         Path({file!r}).write_text("\\n".join([*late, f"requests {{self.asked}}"]), encoding="utf-8")
+        return answers
 '''
 
 
 def watch_imports(model: BuiltModel, mode: str, file: Path) -> None:
-    """Have a model's process write `file` when it is unloaded; `mode`: its module of `tritone.backend`."""
+    """Have a model's process write `file` before it answers a batch; `mode`: its module of `tritone.backend`."""
     (model.path / "1" / "model.py").write_text(CODE.format(mode=mode, file=str(file)), encoding="utf-8")

@@ -24,6 +24,7 @@ class GenericKind(Kind):
     does = "it takes and returns the tensors of its graph"
     usage = "Use it with tritone.load"
     in_process = "tritone.pipelines.generic.model:GenericModel"
+    later = ()
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
     def fault(self, manifest: Manifest) -> str | None:

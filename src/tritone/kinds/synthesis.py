@@ -30,6 +30,7 @@ class SynthesisKind(Kind):
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions
     parameters = PARAMETERS
+    later = ()
     call_sizes = (MAX_PHONEMES / 4, MAX_PHONEMES / 2, float(MAX_PHONEMES))  # phonemes
 
     def fault(self, manifest: Manifest) -> str | None:
