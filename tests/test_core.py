@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 
 import pytest
 
@@ -75,6 +76,19 @@ def test_each_name_of_the_table_is_used_and_is_the_module_that_type_checkers_see
                     wrong += [f"{path}: {name}"] if module != MODULES[name] else []
     assert wrong == []
     assert used | {name for kind in BUILT_IN for name in kind_named(kind).later} == set(MODULES)
+
+
+def test_no_name_that_a_package_imports_on_first_use_is_a_module_of_it() -> None:
+    """Who imported the module first would have it in place of the name."""
+    taken = set()
+    for path in PACKAGE.rglob("__init__.py"):
+        if "attributes(" in path.read_text(encoding="utf-8"):
+            package = ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+            taken |= {f"{package}.{each.stem}" for each in path.parent.iterdir()} & {
+                f"{package}.{name}" for name in import_module(package).__all__
+            }
+    # The first is a module by its name, too; the second nobody imports but the package.
+    assert taken == {"tritone.errors", "tritone.texts.tidy"}
 
 
 def _names_in_table(value: ast.expr) -> list[str]:

@@ -23,7 +23,7 @@ MODULES = {
     "ahead": "tritone.longform.ahead",
     "cutting": "tritone.longform.cutting",
     "join": "tritone.longform.join",
-    "pieces": "tritone.longform.pieces",
+    "recording": "tritone.longform.recording",
     # Of models: how they are found that are no bundle of this machine, and tokens that stand for bytes.
     "prepare": "tritone.prepare.prepare",
     "steps": "tritone.families.generic.steps",
@@ -83,7 +83,7 @@ def attributes(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: its `__name__`.
-        names: the module of each name.
+        names: the module of each name; none is a module of the package, which its import would put in its place.
     """
 
     def attribute(name: str) -> Any:

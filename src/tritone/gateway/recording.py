@@ -24,8 +24,7 @@ from tritone.client.models import ModelInfo
 from tritone.errors import AudioError
 from tritone.gateway.ask import Ask
 from tritone.gateway.callers import Caller
-from tritone.longform import Cutting, Joiner, Piece
-from tritone.longform.pieces import pieces
+from tritone.longform import Cutting, Joiner, Piece, pieces
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:

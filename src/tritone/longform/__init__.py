@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tritone.longform.cutting import ActivityStream, Cutter, Cutting, Piece
     from tritone.longform.join import Joiner
     from tritone.longform.longform import LongForm, PieceRecording
-    from tritone.longform.pieces import OpenActivity, Pieces
+    from tritone.longform.recording import OpenActivity, Pieces, pieces
 
 __all__ = [
     "LEAST_PIECE_S",
@@ -23,6 +23,7 @@ __all__ = [
     "Piece",
     "PieceRecording",
     "Pieces",
+    "pieces",
 ]
 
 LEAST_PIECE_S = 2.0  # a model that takes less at once cannot be given parts of speech
@@ -34,6 +35,6 @@ __getattr__ = attributes(
         **dict.fromkeys(("ActivityStream", "Cutter", "Cutting", "Piece"), "tritone.longform.cutting"),
         "Joiner": "tritone.longform.join",
         **dict.fromkeys(("LongForm", "PieceRecording"), "tritone.longform.longform"),
-        **dict.fromkeys(("OpenActivity", "Pieces"), "tritone.longform.pieces"),
+        **dict.fromkeys(("OpenActivity", "Pieces", "pieces"), "tritone.longform.recording"),
     },
 )

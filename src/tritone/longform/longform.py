@@ -25,11 +25,12 @@ from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
-    from tritone.longform import ahead, cutting, join, pieces
+    from tritone.longform import ahead, cutting, join
+    from tritone.longform import recording as pieces
     from tritone.longform.cutting import Piece
-    from tritone.longform.pieces import OpenActivity, Pieces
+    from tritone.longform.recording import OpenActivity, Pieces
 else:
-    ahead, cutting, join, pieces = later("ahead"), later("cutting"), later("join"), later("pieces")
+    ahead, cutting, join, pieces = later("ahead"), later("cutting"), later("join"), later("recording")
 
 AHEAD_S = 300.0  # of a recording, cut before it is wanted, in seconds: 19 MB; models get so much together
 
