@@ -20,15 +20,14 @@ PACKAGE = ROOT / "src" / "tritone"
 FOR_ALL = {
     "activity",
     "bfloat16",
-    "child",
     "container",
     "errors",
     "installing",
     "keys",
+    "later",
     "paths",
     "preparing",
     "result",
-    "routing",
     "transcript",
     "yaml_text",
 }
@@ -99,6 +98,18 @@ def test_imports_point_down_the_list_of_packages() -> None:
         if other in PACKAGES and PACKAGES.index(other) < PACKAGES.index(package)
     ]
     assert wrong == []
+
+
+def test_no_module_beside_the_packages_stands_on_one() -> None:
+    """All packages use them: one that imported a package would make a circle of all that are below it."""
+    upward = [
+        f"{path.name} imports {name}"
+        for path in PACKAGE.glob("*.py")
+        if path.name != "__init__.py"  # the public face
+        for name in imports(path)
+        if name.startswith("tritone.") and name.split(".")[1] not in FOR_ALL
+    ]
+    assert upward == []
 
 
 def test_what_is_imported_from_beside_the_packages_is_for_all() -> None:
@@ -197,6 +208,10 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
         ("tritone.client", ("torch", "onnxruntime", "grpc", "httptools", "uvicorn", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.pipelines.loading", ("torch", "onnxruntime", "tritonclient", "grpc", "numba", "av")),
+        ("tritone.kinds.ctc", ("torch", "onnxruntime", "tritonclient", "numba")),
+        ("tritone.systems", ("numpy", "pydantic", "grpc")),
+        ("tritone.storage", ("obstore", "huggingface_hub")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),
         ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritone import errors
 from tritone.errors import TritoneError
+from tritone.later import attributes
 
 if TYPE_CHECKING:
     __version__: str
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
     from tritone.activity import SpeechActivity, SpeechSegment
     from tritone.audio.spoken import Spoken
     from tritone.client import AsyncClient, Client
-    from tritone.loading import load, load_as, load_detector, load_embedder, load_ensemble, load_model, load_whisper
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.generic.model import GenericModel
     from tritone.pipelines.live import Stream
+    from tritone.pipelines.loading import (
+        load,
+        load_as,
+        load_detector,
+        load_embedder,
+        load_ensemble,
+        load_model,
+        load_whisper,
+    )
     from tritone.pipelines.model import Model
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.synthesis.model import Voice
@@ -105,24 +114,20 @@ LAZY = {
     "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
     "Voice": "tritone.pipelines.synthesis.model",
-    **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.loading"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.pipelines.loading"),
 }
 
 
+_attribute = attributes(__name__, LAZY)
+
+
 def __getattr__(name: str) -> Any:
-    value: Any
-    if name == "__version__":
-        from importlib.metadata import version
+    if name != "__version__":
+        return _attribute(name)
+    from importlib.metadata import version
 
-        value = version("tritone")
-    elif name in LAZY:
-        from importlib import import_module
-
-        value = getattr(import_module(LAZY[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    globals()[name] = version("tritone")
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

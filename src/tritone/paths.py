@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import stat
@@ -68,6 +69,12 @@ def stored(path: str | os.PathLike[str]) -> str | None:
     return f"{found[1].lower()}://{text[found.end() :].lstrip('/')}"
 
 
+def has_scheme(path: str | os.PathLike[str]) -> bool:
+    """Whether it may be an address, such as s3://bucket/folder, and is no path of this machine."""
+    found = COLLAPSED.match(os.fspath(path))
+    return found is not None and not os.path.isdir(f"{found[1]}:")  # a folder may be called so
+
+
 def cache_folder() -> Path:
     """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`.
 
@@ -102,6 +109,12 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         raise OSError(errno.EINVAL, "it is not a file (a pipe or a device?)", os.fspath(path))
     return os.fdopen(descriptor, "rb")
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def plain_text(content: bytes) -> str:

@@ -10,7 +10,7 @@ import yaml
 from benchmarks.measure import ROOT
 from benchmarks.routing.fleet import FILES, Kind, executable
 
-from tritone.routing import STREAM_HEADER
+from tritone.net.routing import STREAM_HEADER
 
 FOLDER = ROOT / "deploy" / "routing"
 

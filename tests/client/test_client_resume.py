@@ -19,7 +19,7 @@ from tritone.client.models import ModelInfo
 from tritone.client.stream import ActivityStream, ClientStream
 from tritone.client.transport import Call
 from tritone.errors import InputError, ServerBusyError, ServerTimeoutError, StreamError, StreamLostError, TritoneError
-from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
+from tritone.net.routing import MAX_STREAM_KEY, STREAM_HEADER
 from tritone.server import TritonServer
 from tritone.transcript import Transcript
 

@@ -6,12 +6,12 @@ import pytest
 
 from tritone.net.limits import Limits
 from tritone.net.refusal import RefusedError
+from tritone.net.routing import STREAM_HEADER
 from tritone.proxy.admission import Admission
 from tritone.proxy.checks import ModelFacts, check_classification, check_inference, outward
 from tritone.proxy.inference import Inference, StreamId, TensorHead
 from tritone.proxy.models import facts_of
 from tritone.proxy.owners import Owner, Stream, Streams
-from tritone.routing import STREAM_HEADER
 
 LIMITS = Limits(max_body_bytes=1 << 20, max_queued_s=10, max_requests=3, max_streams=2, stream_idle_s=1e-9)
 FACTS = ModelFacts(

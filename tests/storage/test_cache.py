@@ -14,11 +14,11 @@ from hub_server import HubServer, commit_of
 from object_server import Fault, ObjectServer, Stored
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, StorageError, StorageUnreachableError
+from tritone.paths import sha256_of
 from tritone.repository import build_repository
 from tritone.repository.pull import pull
 from tritone.repository.push import push
 from tritone.storage import cache, fetch, object_store, open_store
-from tritone.storage.checksum import sha256_of
 from tritone.storage.progress import Silent, showing
 
 FOLDER = "bucket/bundles/toy"

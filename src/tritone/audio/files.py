@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 import soundfile
 import soxr
 
-from tritone.audio import libav, pipes, plain
+from tritone.audio import plain
 from tritone.audio.block import (
     BLOCK,
     MAX_SAMPLE_RATE,
@@ -37,7 +37,13 @@ from tritone.audio.channels import Mixer
 from tritone.audio.layout import NO_LENGTH, SLACK_S, Excerpt, Part, parts_of
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError, AudioTooLongError, InputError
+from tritone.later import later
 from tritone.paths import OPEN_PIPES, local
+
+if TYPE_CHECKING:
+    from tritone.audio import libav, pipes
+else:
+    libav, pipes = later("libav"), later("pipes")
 
 MAX_CHANNELS = 16  # of a file of which each is read
 UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
@@ -47,8 +53,11 @@ PCM_16 = "PCM_16"  # libsndfile's name, of FLAC with 16 bits too
 SUFFIXES: frozenset[str] = frozenset(
     {".wav", ".wave", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
     | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc"}
-    | libav.SUFFIXES
+    | {".aac", ".ac3", ".amr", ".ape", ".asf", ".avi", ".flv", ".m4a", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp4"}
+    | {".mpeg", ".mpg", ".mts", ".vob", ".webm", ".wma", ".wmv", ".3gp"}  # these by libav alone, as those above
 )
+TRANSPORT, TRANSPORT_PACKET, TRANSPORT_SYNC = ".ts", 188, b"G"
+"""MPEG-TS, whose name programs of torch and TypeScript have, too: its packets, in bytes, and how each begins."""
 
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
@@ -280,14 +289,14 @@ def find_audio(folder: Path) -> list[Path]:
 
 def _is_audible(path: Path) -> bool:
     suffix = path.suffix.lower()
-    if suffix != libav.TRANSPORT or not path.is_file():
-        return suffix in SUFFIXES | {libav.TRANSPORT}
+    if suffix != TRANSPORT or not path.is_file():
+        return suffix in SUFFIXES | {TRANSPORT}
     try:
         with path.open("rb") as file:
-            head = file.read(libav.TRANSPORT_PACKET + 1)
+            head = file.read(TRANSPORT_PACKET + 1)
     except OSError:
         return True  # who reads it says why it cannot be
-    return head[:1] == head[-1:] == libav.TRANSPORT_SYNC
+    return head[:1] == head[-1:] == TRANSPORT_SYNC
 
 
 @overload

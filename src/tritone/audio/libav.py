@@ -23,13 +23,6 @@ FORMATS = (
     "voc,w64,wav,wv"
 )
 """Demuxers of libav that may open a file. Playlists such as HLS, DASH and concat are not among them."""
-SUFFIXES = frozenset(
-    {".aac", ".ac3", ".amr", ".ape", ".asf", ".avi", ".flv", ".m4a", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp4"}
-    | {".mpeg", ".mpg", ".mts", ".vob", ".webm", ".wma", ".wmv", ".3gp"}
-)
-"""What files are called that libav reads and libsndfile does not."""
-TRANSPORT, TRANSPORT_PACKET, TRANSPORT_SYNC = ".ts", 188, b"G"
-"""MPEG-TS, whose name programs of torch and TypeScript have, too: its packets, in bytes, and how each begins."""
 ESTIMATED = frozenset({"mp3", "aac", "ac3", "eac3", "dts", "amr", "amrnb", "amrwb", "mpeg", "mpegts", "flac"})
 """Demuxers whose duration libav estimates, by the size of the file or by its last packet."""
 CLOCKED = frozenset({"mov", "matroska", "mpegts", "mpeg", "avi", "asf", "flv", "nut", "mxf", "ogg", "rm"})

@@ -14,6 +14,7 @@ from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import InputError, TritoneError
 from tritone.kinds import kind_of
+from tritone.later import load
 from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.stages import FeaturePipeline, Tensors
 
@@ -33,6 +34,7 @@ class TritonPythonModel(BatchModel[Sequence[Samples], Tensors]):
             min_padded_s=instance.settings.min_padded_s,
         )
         self._pipeline.warm_up()
+        load(["filling_kernel"])  # large blocks, of which silence is none
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Sequence[Samples]:

@@ -16,6 +16,7 @@ from tritone.pipelines.whisper.draft import DraftModel
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.preparing import Preparing
 from tritone.runtime.memory import machine_bytes
+from tritone.search.hotwords import read_hotwords_file
 from tritone.search.options import SearchOptions
 
 
@@ -103,8 +104,6 @@ def instance_of(
 def _search(settings: Settings, folder: Path) -> SearchSettings:
     hotwords: tuple[tuple[str, float], ...] = ()
     if settings.hotwords:
-        from tritone.search.hotwords import read_hotwords_file
-
         hotwords = read_hotwords_file(folder / settings.hotwords)
     return SearchSettings(
         options=settings.options(hotwords), lm=folder / settings.lm if settings.lm else None, lm_unit=settings.lm_unit

@@ -11,7 +11,9 @@ import triton_python_backend_utils as pb_utils
 
 from tritone.backend import garbage, heartbeat
 from tritone.backend.instance import Instance, read_instance
+from tritone.later import load
 from tritone.pipelines.ahead import Ahead
+from tritone.pipelines.kind import kind_of
 from tritone.preparing import Preparing, timed
 
 
@@ -28,13 +30,16 @@ def start_instance(args: Mapping[str, str]) -> Instance:
 
 
 def ready(pipeline: Any, instance: Instance, *, in_steps: bool = False) -> Ahead | None:
-    """Warm up a pipeline, and begin to compile the searches that requests may ask for; close what this returns.
+    """Warm up a pipeline, import what requests may need, and begin to compile the searches that they may ask for.
+
+    What this returns is to be closed.
 
     Args:
         in_steps: whether the pipeline takes streams.
     """
     with timed(instance.placement.preparing, "first calls"):
         pipeline.warm_up()
+        load(kind_of(instance.bundle).later)
     if (preparing := instance.placement.preparing) is not None:
         preparing.opened(time.time() - psutil.Process().create_time())
     return Ahead.of(pipeline, in_steps=in_steps, warn=pb_utils.Logger.log_warn)

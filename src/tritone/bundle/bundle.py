@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -33,9 +33,13 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
-from tritone.paths import local, plain_text
-from tritone.storage import fetch, parse
-from tritone.storage.checksum import sha256_of
+from tritone.later import later
+from tritone.paths import has_scheme, local, plain_text, sha256_of
+
+if TYPE_CHECKING:
+    from tritone import storage
+else:
+    storage = later("storage")
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
@@ -213,6 +217,14 @@ def shipped_bundles() -> dict[str, Path]:
     return {path.name: path for path in sorted(SHIPPED.iterdir()) if (path / MANIFEST).is_file()}
 
 
+def known(what: str | os.PathLike[str]) -> Path | None:
+    """The folder of a bundle on this machine, or of a shipped one by its name; None for whatever else somebody has."""
+    if not has_scheme(what) and not os.path.exists(what):  # the methods of Path raise on names that are too long
+        return shipped_bundles().get(os.fspath(what))
+    path = Path(what)
+    return path if os.path.isfile(path / MANIFEST) else None
+
+
 def resolve(path_or_name: str | os.PathLike[str]) -> Path:
     """Find a bundle folder: an existing folder first, then a shipped bundle of this name; or a local copy from storage.
 
@@ -220,8 +232,8 @@ def resolve(path_or_name: str | os.PathLike[str]) -> Path:
         BundleError: there is neither; the message lists the shipped names.
         StorageError, StorageUnreachableError: it is in storage, and cannot be read there.
     """
-    if (address := parse(path_or_name)) is not None:
-        return fetch(address, first=MANIFEST, needed=_needed, check=_check_whole)
+    if has_scheme(path_or_name) and (address := storage.parse(path_or_name)) is not None:
+        return storage.fetch(address, first=MANIFEST, needed=_needed, check=_check_whole)
     path = local(path_or_name, BundleError)
     if os.path.isdir(path):  # the methods of Path raise on names that are too long
         return path

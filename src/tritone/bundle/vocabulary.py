@@ -18,14 +18,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritone.bundle import manifest
-from tritone.bundle.byte_level import piece_bytes
 from tritone.bundle.bytewise import ByteReader, byte_piece, fallback_byte
 from tritone.errors import BundleError
+from tritone.later import later
 from tritone.paths import plain_text
 from tritone.transcript import IDEOGRAPH
+
+if TYPE_CHECKING:
+    from tritone.bundle import byte_level
+else:
+    byte_level = later("byte_level")
 
 SPACE = "▁"  # U+2581, sentencepiece's sign for a space; character tables use it as well
 UNKNOWN = "<unk>"
@@ -100,7 +105,8 @@ class Vocabulary:
     @cached_property
     def bytes_of(self) -> tuple[bytes | None, ...]:
         """What each token stands for, if that is bytes."""
-        read = {"byte-bpe": byte_piece, "byte-level": piece_bytes}.get(self.settings.units, fallback_byte)
+        units = self.settings.units
+        read = byte_level.piece_bytes if units == "byte-level" else byte_piece if units == "byte-bpe" else fallback_byte
         written = self.silent_ids | {self.settings.unk_id}
         return tuple(None if id in written else read(token) for id, token in enumerate(self.tokens))
 

@@ -16,6 +16,7 @@ from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.outputs import check_outputs
 from tritone.cli.shared.what import bundle_of
 from tritone.cli.shared.where import Vad, Where
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.corpus.dataset import read_utterances
 from tritone.evaluate.normalize import Normalization
 from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
@@ -25,7 +26,6 @@ from tritone.report.table import visible
 from tritone.result import TranscriptResult
 from tritone.search.options import SearchOptions
 from tritone.systems import Playback, System, open_system, parse_spec, transcriber
-from tritone.systems.streams import DEFAULT_CHUNK_MS
 
 
 @takes_option_classes(leave_out=("concurrency", "hotwords", "detail_times"))  # of an own form, or no use

@@ -3,6 +3,7 @@
 Exit codes: 0 all worked, 1 something failed, 2 wrong usage, 130 interrupted.
 """
 
+import ast
 import codecs
 import io
 import itertools
@@ -10,10 +11,12 @@ import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tritone.cli.shared.help import App
 from tritone.cli.shared.renamed import with_new_names
@@ -62,7 +65,8 @@ class Commands(TyperGroup):
         width = formatter.width - 6 - max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(width)) for name in names])
+                shown = (TyperCommand(name, help=_help_of(name)) for name in names)
+                formatter.write_dl([(str(each.name), each.get_short_help_str(width)) for each in shown])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS)):
@@ -104,6 +108,18 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
+
+
+def _help_of(command: str) -> str:
+    """The docstring of a command, read from its file: to import all of them takes seconds."""
+    function = command.replace("-", "_")
+    spec = find_spec(f"tritone.cli.{function}")
+    assert spec is not None
+    assert spec.origin is not None
+    functions = [each for each in ast.parse(Path(spec.origin).read_bytes()).body if isinstance(each, ast.FunctionDef)]
+    groups = (each for each in functions if "app.callback()" in map(ast.unparse, each.decorator_list))
+    found = next(groups, None) or next(each for each in functions if each.name == function)
+    return ast.get_docstring(found) or ""
 
 
 def speak_utf8() -> None:

@@ -12,8 +12,8 @@ from rich.table import Table
 from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.help import App
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.client.control import LOAD_TIMEOUT_S
+from tritone.client.defaults import DEFAULT_TIMEOUT_S
 from tritone.client.endpoint import DEFAULT_URL
 from tritone.preparing import READY
 

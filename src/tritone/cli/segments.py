@@ -13,7 +13,7 @@ from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.where import Where
-from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.errors import InputError, TritoneError
 from tritone.search.activity import OF_RECORDINGS, ActivityOptions
 from tritone.systems import BundleSystem, Playback, activity_system, play_activity

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritone import systems
+from tritone import texts as writing
 from tritone.cli.shared import recordings, search_options
 from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
@@ -18,18 +20,18 @@ from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Vad, Where
-from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
 from tritone.formats import FORMATS
 from tritone.options.fields import described
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, with_search
 from tritone.search.options import SearchOptions
-from tritone.systems import BundleSystem, Playback, System, transcribe_journaled, transcriber
-from tritone.texts import TextOptions, tidy
+from tritone.texts.options import TextOptions
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from tritone.result import TranscriptResult
+    from tritone.systems import Playback, System
 
 
 @takes_option_classes(leave_out=("hotwords", "detail_times"))  # which have a form of their own here
@@ -150,7 +152,7 @@ def transcribe(
         ordered=not on_ray.unordered,
         documents=documents,
     )
-    playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
+    playback = systems.Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     needs_words = wants_words or labels.speakers
     timed = (needs_words or channels == "each" or FORMATS[format].times) and not streaming
     with_times = needs_words or timed or details or texts.punctuate or FORMATS[format].times
@@ -177,14 +179,16 @@ def transcribe(
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (result,) = system.run([sources[index]], lambda _, transcript: show(tidy(transcript, texts)))
+                    (result,) = system.run(
+                        [sources[index]], lambda _, transcript: show(writing.tidy(transcript, texts))
+                    )
                 printer.show(replace(_tidied(result, texts, marked), index=index))
         else:
             if journal is None:
                 results = system.run(sources)
             else:
                 conditions = {} if where.url is None else {"details": str(with_times)}  # which models here always have
-                results = transcribe_journaled(system, sources, journal, conditions=conditions)
+                results = systems.transcribe_journaled(system, sources, journal, conditions=conditions)
             advance = stack.enter_context(printer.progress())
             tidied = (_tidied(result, texts, marked) for result in stack.enter_context(closing(results)))
             for result in chosen.joined(tidied):
@@ -197,7 +201,7 @@ def transcribe(
 def _tidied(
     result: "TranscriptResult", texts: TextOptions, marked: Callable[[Transcript], Transcript] | None
 ) -> "TranscriptResult":
-    written: Any = None if result.value is None else tidy(result.value, texts)
+    written: Any = None if result.value is None else writing.tidy(result.value, texts)
     if marked is not None and written is not None:
         written = marked(written)
     return replace(result, value=written)
@@ -206,7 +210,7 @@ def _tidied(
 def _open(
     where: Where,
     on_ray: OnRay,
-    playback: Playback | None,
+    playback: "Playback | None",
     details: bool,
     search: Mapping[str, Any],
     own: Mapping[str, Any],
@@ -226,7 +230,7 @@ def _open(
             return _load(where, on_ray, playback, {**search, **own}, decoding, timed)
         client = where.connect()
         info = client.model(where.model, kind="streaming" if playback else "offline")
-        system = transcriber(
+        system = systems.transcriber(
             client,
             where.model,
             playback=playback,
@@ -244,7 +248,7 @@ def _open(
 def _load(
     where: Where,
     on_ray: OnRay,
-    playback: Playback | None,
+    playback: "Playback | None",
     given: Mapping[str, Any],
     decoding: Mapping[str, Any],
     timed: bool,
@@ -274,7 +278,7 @@ def _load(
         search_options.check_used(searched, given.get("search", "greedy"))
         speech_kind(opened)
         options = where.loading(**given)
-    here = BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)
+    here = systems.BundleSystem[TranscriptResult](load(bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here
     if on_ray.ray is not None:
         system = on_ray.system(here, load=load, bundle=bundle, result=TranscriptResult, options=options)

@@ -1,13 +1,14 @@
 """Talking to a Triton that serves Tritone's models."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tritone.client.client import Client
-from tritone.client.endpoint import Endpoint
-from tritone.client.models import ModelInfo
+from tritone.later import attributes
 
 if TYPE_CHECKING:
     from tritone.client.async_client import AsyncClient
+    from tritone.client.client import Client
+    from tritone.client.endpoint import Endpoint
+    from tritone.client.models import ModelInfo
 
 __all__ = [
     "AsyncClient",
@@ -16,14 +17,12 @@ __all__ = [
     "ModelInfo",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "AsyncClient":  # it needs gRPC at once, which not everybody does
-        from tritone.client.async_client import AsyncClient
-
-        return AsyncClient
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__ = attributes(
+    __name__,
+    {
+        "Client": "tritone.client.client",
+        "Endpoint": "tritone.client.endpoint",
+        "ModelInfo": "tritone.client.models",
+        "AsyncClient": "tritone.client.async_client",
+    },
+)

@@ -23,13 +23,14 @@ from tritone.audio.inputs import AudioInput, load_samples
 from tritone.audio.spoken import Spoken, joined
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream, left
 from tritone.client.async_transport import AsyncTransport, connect_async
-from tritone.client.client import DEFAULT_RETRIES, DEFAULT_TIMEOUT_S, GOODBYE_S, Client
+from tritone.client.client import GOODBYE_S, Client
+from tritone.client.defaults import DEFAULT_CHUNK_MS, DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter, Search, request_parameters
 from tritone.client.replies import ActivityReply, EmbeddingReply, FramesReply, Reply, TextReply
 from tritone.client.requests import Asked
 from tritone.client.retries import Retries, with_attempts
-from tritone.client.stream_steps import DEFAULT_CHUNK_MS, DEFAULT_RESUME_S
+from tritone.client.stream_steps import DEFAULT_RESUME_S
 from tritone.client.transport import Call
 from tritone.errors import TritoneError
 from tritone.longform import OpenActivity

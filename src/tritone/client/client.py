@@ -32,6 +32,7 @@ from tritone.audio.inputs import AudioInput, all_or_one, is_single, source_of
 from tritone.audio.spoken import Spoken, joined
 from tritone.audio.waveform import Waveform
 from tritone.client.control import ModelControl
+from tritone.client.defaults import DEFAULT_CHUNK_MS, DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
 from tritone.client.device_array import is_on_gpu
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
@@ -49,7 +50,6 @@ from tritone.client.requests import LOST_AFTER_S, Asked, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
 from tritone.client.segmenter import ServedSegmenter
 from tritone.client.stream import (
-    DEFAULT_CHUNK_MS,
     DEFAULT_RESUME_S,
     ActivityStream,
     ClientStream,
@@ -60,8 +60,8 @@ from tritone.errors import InputError, ServerBusyError, TritoneError
 from tritone.keys import find_key
 from tritone.longform import BlockActivity, LongForm, OpenActivity
 from tritone.longform.longform import read
+from tritone.net.routing import new_stream_key
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, FramesResult, Result, TranscriptResult
-from tritone.routing import new_stream_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,10 +69,7 @@ if TYPE_CHECKING:
     from tritone.client.shared_memory import SharedMemoryTransport
 
 UNLOADED = "unloaded"  # the reason in Triton's index of a model that did not fail
-DEFAULT_TIMEOUT_S = 60.0
 TIMED_CHARS = 1000  # of a text to speak: about a minute of speech, for which there is the limit of one request
-DEFAULT_CONCURRENCY = 8
-DEFAULT_RETRIES = 0
 GOODBYE_S = 5.0  # for the end of a sequence that nobody wants any more
 
 

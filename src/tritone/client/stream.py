@@ -12,7 +12,6 @@ import numpy.typing as npt
 from tritone.activity import SpeechActivity
 from tritone.client.models import ModelInfo
 from tritone.client.stream_steps import (
-    DEFAULT_CHUNK_MS,
     DEFAULT_RESUME_S,
     ActivitySteps,
     Answer,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = [
-    "DEFAULT_CHUNK_MS",
     "DEFAULT_RESUME_S",
     "ActivityStream",
     "ClientStream",

@@ -33,11 +33,8 @@ from tritone.errors import (
     StreamLostError,
     TritoneError,
 )
-from tritone.routing import new_stream_key
+from tritone.net.routing import new_stream_key
 from tritone.transcript import Transcript
-
-DEFAULT_CHUNK_MS = 160.0
-"""Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
 
 DEFAULT_RESUME_S = 600.0
 """Audio that is kept of a stream that can be started again, in seconds: 19 MB of 16 bits at 16 kHz, or twice that."""

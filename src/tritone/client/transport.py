@@ -12,7 +12,7 @@ from tritone.bfloat16 import BITS
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
 from tritone.client.replies import DETAILS, EMBEDDING, PCM, PROBABILITIES, SEGMENTS, SPOKEN, TEXT, Reply
-from tritone.routing import STREAM_HEADER
+from tritone.net.routing import STREAM_HEADER
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region
@@ -69,7 +69,7 @@ class Call(Generic[Answer]):
     `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
     `parameters`: of the request; of a stream, with its first chunk. `placed`: which tensors lie in shared memory.
     `classes`: how many classes to return in place of each output, the likeliest first; 0 returns the output itself.
-    `route`: the routing key of the stream (`tritone.routing`); "" sends none. `more_headers`: others of this request.
+    `route`: the key of the stream (`tritone.net.routing`); "" sends none. `more_headers`: others of this request.
     """
 
     model: str

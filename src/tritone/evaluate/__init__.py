@@ -1,8 +1,9 @@
 """Accuracy: texts against references."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritone.evaluate.normalize import Normalization, Normalizer
+from tritone.later import attributes
 
 if TYPE_CHECKING:
     from tritone.corpus.dataset import read_utterances
@@ -19,21 +20,12 @@ __all__ = [
 ]
 
 # Imported on first use: each process of a load test normalises texts, and has no model.
-LAZY = {
-    "evaluate": "tritone.evaluate.run",
-    "evaluate_each": "tritone.evaluate.series",
-    "read_baseline": "tritone.evaluate.series",
-    "read_utterances": "tritone.corpus.dataset",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__ = attributes(
+    __name__,
+    {
+        "evaluate": "tritone.evaluate.run",
+        "evaluate_each": "tritone.evaluate.series",
+        "read_baseline": "tritone.evaluate.series",
+        "read_utterances": "tritone.corpus.dataset",
+    },
+)

@@ -1,8 +1,13 @@
 """File formats of transcripts, speech segments and turns of speakers: text in and out, no files and no audio."""
 
-from tritone.formats.cues import Cue, CueOptions, cues_of
-from tritone.formats.documents import FORMATS, Format, formats_of, turns_of, write
-from tritone.formats.rttm import Turn, read_rttm, write_rttm
+from typing import TYPE_CHECKING
+
+from tritone.later import attributes
+
+if TYPE_CHECKING:
+    from tritone.formats.cues import Cue, CueOptions, cues_of
+    from tritone.formats.documents import FORMATS, Format, formats_of, turns_of, write
+    from tritone.formats.rttm import Turn, read_rttm, write_rttm
 
 __all__ = [
     "FORMATS",
@@ -17,3 +22,12 @@ __all__ = [
     "write",
     "write_rttm",
 ]
+
+__getattr__ = attributes(
+    __name__,
+    {
+        **dict.fromkeys(("Cue", "CueOptions", "cues_of"), "tritone.formats.cues"),
+        **dict.fromkeys(("FORMATS", "Format", "formats_of", "turns_of", "write"), "tritone.formats.documents"),
+        **dict.fromkeys(("Turn", "read_rttm", "write_rttm"), "tritone.formats.rttm"),
+    },
+)

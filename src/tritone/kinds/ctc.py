@@ -1,17 +1,23 @@
 """CTC models: a distribution over tokens for each frame, and perhaps an attention decoder that ranks hypotheses."""
 
 from collections.abc import Callable, Collection
-from functools import partial
+from typing import TYPE_CHECKING
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.speech import SpeechKind
+from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs
 from tritone.pipelines.searching.base import HasOutputs, SearchSettings
 from tritone.pipelines.searching.ctc import BEST, CtcSearching, ctc_outputs
-from tritone.pipelines.searching.rescoring import Rescorer
 from tritone.runtime.graph import TensorSpec
+
+if TYPE_CHECKING:
+    from tritone.pipelines.searching import rescoring
+    from tritone.search.ctc import prefix_beam
+else:
+    rescoring, prefix_beam = later("rescoring"), later("prefix_beam")
 
 
 class CtcKind(SpeechKind):
@@ -22,6 +28,10 @@ class CtcKind(SpeechKind):
     may_have = (*SpeechKind.may_have, "encoder.tags", "decoder")
     modes = CtcSearching.modes
     searching = CtcSearching
+    later = (
+        *("addresses", "decoder_sizes", "filling_kernel", "marks", "prefix_beam", "prefix_kernel", "pruning"),
+        *("rescoring", "scorer", "top_tokens"),
+    )
     has_class_ids = True
     optional_outputs = {  # noqa: RUF012  # nobody changes it
         "best_tokens": TensorSpec(INT64, (None, None)),
@@ -47,7 +57,11 @@ class CtcKind(SpeechKind):
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
     ) -> CtcSearching:
         return CtcSearching(
-            bundle, graph, settings, threads=placement.threads, open_rescorer=partial(Rescorer, bundle, placement)
+            bundle,
+            graph,
+            settings,
+            threads=placement.threads,
+            open_rescorer=lambda: rescoring.Rescorer(bundle, placement),
         )
 
     def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
@@ -58,9 +72,7 @@ class CtcKind(SpeechKind):
 
 
 def _compile_prefix_beam() -> None:
-    from tritone.search.ctc.prefix_beam import compile_search  # loads numba
-
-    compile_search()
+    prefix_beam.compile_search()  # loads numba
 
 
 CTC = CtcKind()

@@ -26,6 +26,7 @@ class GenericKind(Kind):
     in_process = "tritone.pipelines.generic.model:GenericModel"
     needs: ClassVar[tuple[str, ...]] = ("generic",)
     may_have = ("serving",)
+    later = ()
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
     def part_fault(self, manifest: Manifest) -> str | None:

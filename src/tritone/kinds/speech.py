@@ -8,20 +8,25 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
+from tritone.later import later
 from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.streaming import StreamingPipeline
 from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.search.options import PARAMETERS, SearchOptions
 from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.pipelines import streaming
+else:
+    streaming = later("streaming")
 
 TEXT_OUTPUTS = tuple(Tensor(name=name, type="STRING", dims=(1,)) for name in (TRANSCRIPTS, DETAILS))
 
@@ -93,8 +98,8 @@ class SpeechKind(Kind):
     def open(self, bundle: Bundle, *, defaults: SearchSettings | None = None, **options: Any) -> OfflinePipeline:
         return OfflinePipeline(bundle, search=defaults, **options)
 
-    def open_streaming(self, bundle: Bundle, **options: Any) -> StreamingPipeline:
-        return StreamingPipeline(bundle, **options)
+    def open_streaming(self, bundle: Bundle, **options: Any) -> "streaming.StreamingPipeline":
+        return streaming.StreamingPipeline(bundle, **options)
 
     def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
         return TEXT_OUTPUTS

@@ -14,7 +14,7 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Kind, Mode, Specs
 from tritone.pipelines.synthesis.options import PARAMETERS, SynthesisOptions
 from tritone.pipelines.synthesis.phonemes import Espeak
-from tritone.pipelines.synthesis.pipeline import SynthesisPipeline, synthesis_of
+from tritone.pipelines.synthesis.pipeline import MAX_PHONEMES, SynthesisPipeline, synthesis_of
 from tritone.pipelines.wire import PCM, SPOKEN, TO_SPEAK, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -31,6 +31,8 @@ class SynthesisKind(Kind):
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions
     parameters = PARAMETERS
+    later = ()
+    call_sizes = (MAX_PHONEMES / 4, MAX_PHONEMES / 2, float(MAX_PHONEMES))  # phonemes
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         inputs = {

@@ -2,17 +2,24 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.speech import SpeechKind
+from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs
 from tritone.pipelines.searching.base import HasOutputs, SearchSettings
 from tritone.pipelines.searching.transducer import OUTPUTS, GraphNetwork, TransducerSearching
 from tritone.runtime.graph import TensorSpec
+
+if TYPE_CHECKING:
+    from tritone.search.transducer import compiling
+else:
+    compiling = later("compiling")
 
 
 class TransducerKind(SpeechKind):
@@ -23,6 +30,10 @@ class TransducerKind(SpeechKind):
     needs = (*SpeechKind.needs, "transducer")
     modes = TransducerSearching.modes
     searching = TransducerSearching
+    later = (
+        *("addresses", "compiling", "expanded", "fast_kernel", "fast_pruning", "filling_kernel", "greedy_kernel"),
+        *("marks", "modified_kernel", "predictor_kernel", "pruning", "rows", "scorer", "traced"),
+    )
     axes = 2
 
     def part_fault(self, manifest: Manifest) -> str | None:
@@ -60,8 +71,6 @@ class TransducerKind(SpeechKind):
         return OUTPUTS
 
     def compiler(self, mode: str) -> Callable[[], None]:
-        from tritone.search.transducer import compiling
-
         return partial(compiling.compile_search, mode)  # type: ignore[arg-type]  # one of `modes`
 
 

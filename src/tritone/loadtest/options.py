@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
 from tritone.options.fields import check_bounds, option

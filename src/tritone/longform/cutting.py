@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tritone.activity import SpeechActivity
 from tritone.audio.waveform import Samples, Waveform, widened
+from tritone.longform import LEAST_PIECE_S
 
 STEP_S = 4.0  # audio that a voice activity model gets at a time
 LEVEL_S = 0.01  # over which the level is measured
@@ -27,7 +28,6 @@ OVER_QUIET_DB = 10.0  # and no further above the quietest twentieth
 LEAST_DB = -80.0  # full scale; digital silence is not quieter
 LEVEL_PAUSE_S = 0.3  # and so long
 LEAST_CUT_S = 1.0  # a pause that comes sooner after a cut is none
-LEAST_PIECE_S = 2.0  # a model that takes less at once cannot be given parts of speech
 LEAST_PART = 1 / 3  # of a piece, before which it is not ended at a pause
 
 

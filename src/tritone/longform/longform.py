@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +19,18 @@ from tritone.audio.inputs import AudioInput, is_file, load_samples, narrow
 from tritone.audio.read_ahead import Recording
 from tritone.audio.waveform import Samples
 from tritone.errors import TritoneError
-from tritone.longform.ahead import ahead
-from tritone.longform.cutting import LEAST_PIECE_S, Cutting, Piece
-from tritone.longform.join import Joiner
-from tritone.longform.pieces import OpenActivity, Pieces, pieces
+from tritone.later import later
+from tritone.longform import LEAST_PIECE_S
 from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.longform import ahead, cutting, join
+    from tritone.longform import recording as pieces
+    from tritone.longform.cutting import Piece
+    from tritone.longform.recording import OpenActivity, Pieces
+else:
+    ahead, cutting, join, pieces = later("ahead"), later("cutting"), later("join"), later("recording")
 
 AHEAD_S = 300.0  # of a recording, cut before it is wanted, in seconds: 19 MB; models get so much together
 
@@ -33,7 +39,7 @@ AHEAD_S = 300.0  # of a recording, cut before it is wanted, in seconds: 19 MB; m
 class PieceRecording(Recording):
     """A piece in place of a recording. Its index is below 0, no two have the same; `of` is the recording's own."""
 
-    piece: Piece
+    piece: "Piece"
     of: int
 
 
@@ -43,7 +49,7 @@ class _Job:
 
     index: int
     source: str
-    joiner: Joiner
+    joiner: "join.Joiner"
     started: float = field(default_factory=time.perf_counter)
     pending: int = 0  # pieces that the model has
     is_cut: bool = False  # no more pieces come
@@ -77,7 +83,7 @@ class LongForm:
         longest_s: Callable[[], float],
         *,
         details: bool,
-        activity: Callable[[], OpenActivity | None] = lambda: None,
+        activity: "Callable[[], OpenActivity | None]" = lambda: None,
         context: bool = True,
     ) -> None:
         """Take what is known of the model.
@@ -143,10 +149,10 @@ class LongForm:
         return longest < LEAST_PIECE_S or len(value) <= longest * self.sample_rate
 
     def _pieces(self, recording: Recording) -> Generator[Recording, None, None]:
-        job = _Job(recording.index, recording.source, Joiner(details=self._details))
+        job = _Job(recording.index, recording.source, join.Joiner(details=self._details))
         try:
             cut = self._cut(recording.value)
-            with closing(ahead(cut, AHEAD_S, lambda piece: piece.duration_s, cut.close)) as found:
+            with closing(ahead.ahead(cut, AHEAD_S, lambda piece: piece.duration_s, cut.close)) as found:
                 for piece in found:
                     if job.error is not None:
                         break
@@ -169,13 +175,14 @@ class LongForm:
         if job.is_done:
             self._done.append(job)
 
-    def _cut(self, value: Any) -> Pieces:
+    def _cut(self, value: Any) -> "Pieces":
         if self._found is None:
             self._found = (self._activity_of(),)
         (activity,) = self._found
         try:
-            cutting = Cutting() if self._context else Cutting(context_s=0.0)
-            return pieces(value, self.sample_rate, cutting=cutting.within(self._longest_of()), activity=activity)
+            how = cutting.Cutting() if self._context else cutting.Cutting(context_s=0.0)
+            how = how.within(self._longest_of())
+            return pieces.pieces(value, self.sample_rate, cutting=how, activity=activity)
         except BaseException:
             if isinstance(value, AudioBlocks):
                 value.close()
@@ -207,7 +214,7 @@ def read(
     return found if isinstance(found, AudioBlocks) else narrow(found, wanted, pcm=pcm)
 
 
-def _placed(error: TritoneError, piece: Piece, source: str) -> TritoneError:
+def _placed(error: TritoneError, piece: "Piece", source: str) -> TritoneError:
     """An error of a piece, as one of the recording."""
     where = f"{source}, from {piece.keep_from_s:.1f} to {piece.keep_to_s:.1f} s"
     placed = error.saying(f"{where}: {str(error).removeprefix(f'{source}: ')}")

@@ -1,16 +1,17 @@
 """Pipelines: waveforms in, transcripts out, offline or streaming; or embeddings of whole utterances."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tritone.bundle.bundle import Bundle
-from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.embedding import EmbeddingPipeline
-from tritone.pipelines.kind import kind_of
-from tritone.pipelines.offline import OfflinePipeline
-from tritone.pipelines.streaming import StreamingPipeline
-from tritone.pipelines.streams import Step
-from tritone.search.options import SearchOptions
-from tritone.transcript import Transcript
+from tritone.later import attributes
+
+if TYPE_CHECKING:
+    from tritone.pipelines.embed_options import EmbedOptions
+    from tritone.pipelines.embedding import EmbeddingPipeline
+    from tritone.pipelines.offline import OfflinePipeline
+    from tritone.pipelines.opening import check_writes, open_offline, open_streaming
+    from tritone.pipelines.streaming import StreamingPipeline
+    from tritone.pipelines.streams import Step
+    from tritone.transcript import Transcript
 
 __all__ = [
     "EmbedOptions",
@@ -24,20 +25,15 @@ __all__ = [
     "open_streaming",
 ]
 
-
-def open_offline(bundle: Bundle, **options: Any) -> OfflinePipeline:
-    """Open the pipeline for whole utterances; options and errors as of `OfflinePipeline`."""
-    check_writes(bundle)
-    return OfflinePipeline(bundle, **options)
-
-
-def open_streaming(bundle: Bundle, **options: Any) -> StreamingPipeline:
-    """Open the pipeline for streams; options and errors as of `StreamingPipeline`."""
-    check_writes(bundle)
-    return StreamingPipeline(bundle, **options)
-
-
-def check_writes(bundle: Bundle) -> None:
-    """Make sure that a bundle's model writes text; raises `BundleError` that says what it does instead."""
-    if (kind := kind_of(bundle)).options is not SearchOptions:
-        raise kind.unsearched(bundle)
+__getattr__ = attributes(
+    __name__,
+    {
+        "EmbedOptions": "tritone.pipelines.embed_options",
+        "EmbeddingPipeline": "tritone.pipelines.embedding",
+        "OfflinePipeline": "tritone.pipelines.offline",
+        "Step": "tritone.pipelines.streams",
+        "StreamingPipeline": "tritone.pipelines.streaming",
+        "Transcript": "tritone.transcript",
+        **dict.fromkeys(("check_writes", "open_offline", "open_streaming"), "tritone.pipelines.opening"),
+    },
+)

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tritone.child import python_command
 from tritone.errors import OperatorError, ServerBusyError
 from tritone.pipelines.kind import Kind, compile_search, kind_named, kind_of
 from tritone.pipelines.searching.base import Searching
+from tritone.runtime.child import python_command
 from tritone.search.compiled.kept import FOLDER, Kept
 from tritone.search.options import SearchOptions
 

@@ -94,6 +94,8 @@ class Kind(ABC):
     takes_pcm: ClassVar[bool] = False  # its pipelines take 16-bit samples as they come
     checks_levels: ClassVar[bool] = False  # its pipelines find samples that are not finite, when they fill blocks
     stream_details: ClassVar[str] = ""  # the output of a stream that is made only where it is asked for
+    call_sizes: ClassVar[tuple[float, ...]] = ()  # of calls whose memory is measured, where it is not that of audio
+    later: ClassVar[tuple[str, ...]] = ("filling_kernel",)  # what requests may need of the table in `tritone.later`
     has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
 
     # The bundle and its graphs.

@@ -22,16 +22,14 @@ import numpy as np
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory, Role
-from tritone.child import python_command
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import kind_of
-from tritone.pipelines.synthesis.pipeline import MAX_PHONEMES
+from tritone.runtime.child import python_command
 from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
 
 LENGTHS_S = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0)
-SPELLED = (MAX_PHONEMES / 4, MAX_PHONEMES / 2, float(MAX_PHONEMES))  # phonemes of a call of a voice
 NEEDED = 3  # sizes at least: fewer show little about longer audio
 TIMEOUT_S = 60.0
 PART = 0.5  # of the machine's memory that a measurement may take
@@ -128,8 +126,8 @@ def measured_role(manifest: Manifest) -> Role:
 def main(path: str, index: str) -> None:
     """Measure one size after another and print each."""
     bundle = Bundle.open(path)
-    artifact = bundle.manifest.artifacts[int(index)]
-    pipeline = kind_of(bundle).open(
+    artifact, kind = bundle.manifest.artifacts[int(index)], kind_of(bundle)
+    pipeline = kind.open(
         _alone(bundle, artifact),
         placement=Placement(threads=1, runtime=artifact.runtime, precision=artifact.precision),
         max_audio_s=2 * max(LENGTHS_S),
@@ -138,7 +136,7 @@ def main(path: str, index: str) -> None:
         searching.warm_up()  # what is compiled stays, and is no matter of a call
     process, limit = resident_bytes(), machine_bytes() or 0
     last: tuple[float, float] | None = None
-    for size in SPELLED if bundle.manifest.synthesis else LENGTHS_S:
+    for size in kind.call_sizes or LENGTHS_S:
         if last is not None and process + last[1] * (size / last[0]) ** 2 > PART * limit:
             break
         read, write = os.pipe()

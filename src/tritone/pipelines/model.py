@@ -16,16 +16,20 @@ from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
-from tritone.longform import LongForm
+from tritone.later import later
+from tritone.longform.longform import LongForm
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
 from tritone.pipelines.kind import Kind, kind_of
-from tritone.pipelines.live import Stream, open_stream
 from tritone.pipelines.sources import Sources
 from tritone.result import AnyResult, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tritone.pipelines import live
+else:
+    live = later("live")
 
 
 class Model:
@@ -195,7 +199,7 @@ class AudioModel(Model, Generic[AnyResult]):
         together = self.batch_inputs if concurrency is None else concurrency
         return self._each(inputs, sample_rate, options, together, self.batch_s)
 
-    def stream(self, sample_rate: int | None = None, options: Any = None) -> Stream[Any]:
+    def stream(self, sample_rate: int | None = None, options: Any = None) -> "live.Stream[Any]":
         """Start a stream. Streams may be of any length.
 
         Args:
@@ -209,7 +213,7 @@ class AudioModel(Model, Generic[AnyResult]):
         """
         pipeline = self.streaming
         chosen = pipeline.changed(self._parameters(options)) if isinstance(options, Mapping) else options
-        return open_stream(pipeline, self._dropped, sample_rate, chosen)
+        return live.open_stream(pipeline, self._dropped, sample_rate, chosen)
 
     def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
         """What decides the results besides the model: all options that it was loaded with, and where it is."""

@@ -20,8 +20,8 @@ from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, LanguageModelError
-from tritone.longform import BlockActivity, LongForm
-from tritone.pipelines.detector import Detector
+from tritone.later import later
+from tritone.longform.longform import LongForm
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.model import AudioModel, Model
@@ -34,6 +34,11 @@ from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tritone.longform import activity
+    from tritone.pipelines.detector import Detector
+else:
+    activity = later("activity")
 
 Options = SearchOptions | Mapping[str, Any] | None
 
@@ -64,7 +69,7 @@ class Recognizer(AudioModel[TranscriptResult]):
         chunk_size: int | None = None,
         left_chunks: int | None = None,
         endpoints: EndpointRules | None = None,
-        detector: Detector | None = None,
+        detector: "Detector | None" = None,
         **options: Any,
     ) -> None:
         """Take an opened bundle; as of `AudioModel`, the rest as of `tritone.load`.
@@ -182,14 +187,16 @@ class Recognizer(AudioModel[TranscriptResult]):
             only: TranscriptResult = replace(found, value=Transcript(found.value.text, segments=found.value.segments))
             return only
 
-        def detected(detector: Detector, samples: Waveform) -> SpeechActivity:
+        def detected(detector: "Detector", samples: Waveform) -> SpeechActivity:
             return detector.detect(samples, sample_rate=rate).get()
 
         long_form = LongForm(
             rate,
             lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
             details=details,
-            activity=lambda: None if detector is None else partial(BlockActivity, partial(detected, detector), rate),
+            activity=lambda: (
+                None if detector is None else partial(activity.BlockActivity, partial(detected, detector), rate)
+            ),
         )
         results = self._each(inputs, sample_rate, chosen, batch_inputs, batch_s, long_form)
         return _mapped(shown, long_form.join(results))

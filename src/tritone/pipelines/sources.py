@@ -14,8 +14,8 @@ from tritone.audio.inputs import AudioInput, is_file, load
 from tritone.audio.read_ahead import Recording, read_ahead
 from tritone.audio.waveform import Waveform, widened
 from tritone.errors import TritoneError
-from tritone.longform import LongForm, PieceRecording
-from tritone.longform.cutting import LEAST_PIECE_S
+from tritone.longform import LEAST_PIECE_S
+from tritone.longform.longform import LongForm, PieceRecording
 from tritone.result import AnyResult
 
 PIECES_S = 300.0  # audio of pieces of long recordings given to the model at once

@@ -3,7 +3,7 @@
 Triton has one space of ids for all clients of a model, so two who count alike would be mixed. Here each owner has a
 space of its own. An owner is a gRPC connection, or for HTTP, where a client may use several connections for one
 stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is distinguished from
-others at its address by that value, over all of its connections. A stream with a routing key (`tritone.routing`) is
+others at its address by that value, over all of its connections. A stream with a routing key (`tritone.net.routing`) is
 owned by who knows the key: balancers use any of their connections for any client.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from tritone.net.limits import Limits
 from tritone.net.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, ELSEWHERE, RefusedError
+from tritone.net.routing import MAX_STREAM_KEY, STREAM_HEADER
 from tritone.proxy.inference import Inference, StreamId
 from tritone.proxy.protobuf_message import end_of
-from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
 
 CLIENT_HEADER = "tritone-client"
 MAX_CLIENT_LENGTH = 256

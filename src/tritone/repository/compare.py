@@ -8,10 +8,10 @@ from typing import Literal
 
 from tritone.bundle.bundle import MANIFEST
 from tritone.errors import InputError
+from tritone.paths import sha256_of
 from tritone.repository.folder import CONFIG
 from tritone.repository.stored import OURS, StoredModel, config_digest, read_models
 from tritone.storage import Entry, Store
-from tritone.storage.checksum import sha256_of
 
 Side = Literal["left", "right", "both"]
 

@@ -26,10 +26,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tritone.errors import InputError, OperatorError, StorageError
-from tritone.paths import explained
+from tritone.paths import explained, sha256_of
 from tritone.repository.stored import MAX_INDEX_BYTES, FileFacts
 from tritone.storage import Entry, Store, open_store, parse
-from tritone.storage.checksum import sha256_of
 from tritone.storage.transfer import Upload, download, upload
 
 BESIDE, INDEX, STAMP = ".compiled", "index.json", "stamp.json"

@@ -17,11 +17,10 @@ from typing import Literal
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError, StorageError
-from tritone.paths import explained
+from tritone.paths import explained, sha256_of
 from tritone.repository.folder import CONFIG
 from tritone.repository.stored import INDEX, KEPT, NUMBER, SOURCE, StoredModel, StoredVersion, read_models
 from tritone.storage import Entry, Store, parse
-from tritone.storage.checksum import sha256_of
 from tritone.storage.transfer import download
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.errors import OperatorError, StorageError
+from tritone.paths import sha256_of
 from tritone.repository.folder import CONFIG
 from tritone.repository.stored import (
     CLAIM,
@@ -32,7 +33,6 @@ from tritone.repository.stored import (
     serving,
 )
 from tritone.storage import Entry, Store
-from tritone.storage.checksum import sha256_of
 from tritone.storage.folder_store import FolderStore
 from tritone.storage.transfer import Upload, upload
 

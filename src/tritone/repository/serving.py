@@ -4,14 +4,16 @@ Serving of a manifest, ServingOptions, ModelOptions  ->  Serving, complete
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tritone.bundle.manifest import RateLimit, Serving
 from tritone.options.fields import option
-from tritone.repository.config import ModelOptions
 from tritone.repository.instances import Instances
+
+if TYPE_CHECKING:
+    from tritone.repository.config import ModelOptions
 
 MAX_IDLE_S = 60.0
 
@@ -101,7 +103,7 @@ def checked(given: dict[str, Any], before: Serving | None = None) -> Serving:
     return serving
 
 
-def merged(before: Serving | None, serving: ServingOptions, options: ModelOptions) -> Serving:
+def merged(before: Serving | None, serving: ServingOptions, options: "ModelOptions") -> Serving:
     """How a bundle's model is served: what a build asks for, over what its export fixed, over what is usual."""
     given = serving.given()
     open_options = options.left_open
@@ -115,7 +117,7 @@ def merged(before: Serving | None, serving: ServingOptions, options: ModelOption
         given["queue_limit"] = options.queue_limit
     if options.queue_timeout_ms:
         given["timeout_ms"] = options.queue_timeout_ms
-    if options.stream_idle_timeout_s != ModelOptions.stream_idle_timeout_s:
+    if options.stream_idle_timeout_s != type(options).stream_idle_timeout_s:
         given["max_idle_s"] = options.stream_idle_timeout_s
     return checked(given, before)
 

@@ -32,6 +32,7 @@ DEFAULT_BEAMS: Mapping[SearchMode, int] = {
     "fast-beam": 20,
     "contextual": 10,
 }
+HISTORY = 1500  # frames that the hypotheses of a beam may go on differing, a minute at 40 ms
 MAX_BEAM = 128  # of a request: the work grows with it, and other requests wait for it
 MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame has so many, and each takes a call
 MAX_LANGUAGE = 64  # characters of a language's name

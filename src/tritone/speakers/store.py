@@ -26,11 +26,10 @@ import numpy as np
 
 from tritone.bundle.npy import read_array
 from tritone.errors import InputError, OperatorError
-from tritone.paths import local
+from tritone.paths import local, sha256_of
 from tritone.report.table import visible
 from tritone.speakers.archive import MAX_DIM, Floats, some
 from tritone.speakers.scoring import unit_length
-from tritone.storage.checksum import sha256_of
 
 VERSION = 1
 INDEX = "index.json"

@@ -3,13 +3,8 @@
 import hashlib
 from pathlib import Path
 
+from tritone.paths import sha256_of
 from tritone.storage.entry import Entry
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fault_of(path: Path, entry: Entry, kept: str | None = None) -> str | None:

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tritone.errors import StorageError
-from tritone.paths import explained
-from tritone.storage.checksum import sha256_of
+from tritone.paths import explained, sha256_of
 from tritone.storage.entry import Entry, checked
 from tritone.storage.store import Advance
 

@@ -14,8 +14,8 @@ from threading import Event
 from typing import TypeVar
 
 from tritone.errors import StorageError
-from tritone.paths import explained
-from tritone.storage.checksum import fault_of, sha256_of
+from tritone.paths import explained, sha256_of
+from tritone.storage.checksum import fault_of
 from tritone.storage.entry import Entry
 from tritone.storage.progress import transfer
 from tritone.storage.store import Advance, Store

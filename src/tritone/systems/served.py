@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tritone.audio.files import Selection
 from tritone.audio.read_ahead import read_ahead
+from tritone.client.defaults import DEFAULT_CONCURRENCY, EMBEDDING_CONCURRENCY
 from tritone.longform.longform import read
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, TranscriptResult
 from tritone.systems.stored_audio import audio_inputs
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from tritone.client import Client
     from tritone.client.models import Kind, ModelInfo
     from tritone.client.parameters import Search
-
-DEFAULT_CONCURRENCY = 8
-EMBEDDING_CONCURRENCY = 64  # enough for the server to have a full batch waiting while it computes another
 
 
 class ServedSystem(Generic[AnyResult]):

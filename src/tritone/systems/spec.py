@@ -15,6 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.kinds.speech import speech_kind
 from tritone.options.fields import described
 from tritone.pipelines.embed_options import EmbedFields
@@ -24,7 +25,7 @@ from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.storage import parse
 from tritone.systems.bundled import BundleSystem
 from tritone.systems.served import embedder, transcriber
-from tritone.systems.streams import DEFAULT_CHUNK_MS, Playback
+from tritone.systems.streams import Playback
 from tritone.systems.system import System
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy.typing as npt
 
 from tritone.audio.files import AudioBlocks, Selection
+from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.client.playback import OpenStream, TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
 from tritone.transcript import Segment, Transcript, main_language, mean_confidence
 
-DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
 
 Opener = Callable[[], AbstractContextManager[OpenStream]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritone.client.client import DEFAULT_RETRIES
+from tritone.client.defaults import DEFAULT_RETRIES
 from tritone.keys import find_key
 
 if TYPE_CHECKING:

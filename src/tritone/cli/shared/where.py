@@ -8,8 +8,7 @@ import typer
 
 from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.what import HELP, Exporting, bundle_of
-from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
-from tritone.systems.served import EMBEDDING_CONCURRENCY
+from tritone.client.defaults import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S, EMBEDDING_CONCURRENCY
 
 if TYPE_CHECKING:
     from tritone.client import Client

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
 
-from tritone.child import python_command
 from tritone.errors import OperatorError
 from tritone.loadtest.processes.worker import Job, Signal
+from tritone.runtime.child import python_command
 
 START_TIMEOUT_S = 120.0  # to import, read its job and prepare its requests
 END_TIMEOUT_S = 2.0

@@ -12,7 +12,7 @@ from tritone.client.grpc_transport import channel_options, credentials
 from tritone.loadtest.options import TENSORS
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
-from tritone.routing import STREAM_HEADER
+from tritone.net.routing import STREAM_HEADER
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 MANY_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"

@@ -12,7 +12,7 @@ from tritone.loadtest.options import TENSORS
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 from tritone.net.http_client import HttpConnections
-from tritone.routing import STREAM_HEADER
+from tritone.net.routing import STREAM_HEADER
 
 KINDS = {
     "INVALID_ARGUMENT": "refused",

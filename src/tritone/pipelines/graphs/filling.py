@@ -7,13 +7,20 @@ A block of float32 takes both, a 16-bit n as n / 32768; one of int16 takes int16
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritone.audio.waveform import MAX_LEVEL, PCM_SCALE, Samples, is_level
 from tritone.container import usable_cpus
+from tritone.later import later
 from tritone.runtime.graph import Array
 from tritone.search.compiled.threads import share
+
+if TYPE_CHECKING:
+    from tritone.pipelines.graphs import filling_kernel
+else:
+    filling_kernel = later("filling_kernel")
 
 SHARED_BYTES = 4 * 2**20  # blocks from this size on are filled by several threads
 # Blocks of float32 from this size on are filled by compiled code in half the time, where it has been loaded already.
@@ -52,8 +59,6 @@ def _fill_compiled(block: Array, waveforms: Sequence[Samples], threads: int) -> 
     Copies by numpy would give the lock back and wait for it again at every row, as long as 5 ms where another thread
     computes.
     """
-    from tritone.pipelines.graphs.filling_kernel import fill
-
     global _is_loaded
     _is_loaded = True
     rows, padded = block.shape
@@ -67,7 +72,7 @@ def _fill_compiled(block: Array, waveforms: Sequence[Samples], threads: int) -> 
     borders = [rows * index // threads for index in range(threads + 1)]
 
     def part(index: int) -> None:
-        fill(address, itemsize, padded, table, borders[index], borders[index + 1])
+        filling_kernel.fill(address, itemsize, padded, table, borders[index], borders[index + 1])
 
     share(part, range(threads), threads)
     return np.flatnonzero(table[:, 3] > MAX_LEVEL_BITS).tolist()

@@ -4,12 +4,14 @@ Placement(device="cuda:0", precision="fp16")
 """
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from tritone.bundle.manifest import READERS, Precision, Runtime
 from tritone.pipelines.graphs.buckets import read_sizes
-from tritone.preparing import Preparing
 from tritone.runtime.device import cuda_index, thread_count
+
+if TYPE_CHECKING:
+    from tritone.preparing import Preparing
 
 AUTO = "auto"  # sizes for lengths as those of speech usually are
 
@@ -32,7 +34,7 @@ class Placement:
     # "64x10,1x16.7" (rows x seconds). None uses what was compiled before.
     compile: str | None = None
     # Where what the first answers do not need, such as compiling, is done beside them; None: before there are any.
-    preparing: Preparing | None = field(default=None, compare=False)
+    preparing: "Preparing | None" = field(default=None, compare=False)
     memory_mb: float | None = None  # of the process, in megabytes, where what calls take was measured; None: all
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from tritone.pipelines.graphs.filling import prepare
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import attempt
-from tritone.preparing import Part
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array, Bucket, CompilableGraph, largest
+
+if TYPE_CHECKING:
+    from tritone.preparing import Part
 
 DEFAULT_MAX_AUDIO_S = 300.0
 WARM_UP_S = 30.0  # of the longest audio that a pipeline is warmed up with
@@ -327,7 +329,7 @@ class GraphRunner:
         """
         name, preparing = self.artifact.files[0], self._preparing
 
-        def compile_beside(part: Part) -> None:
+        def compile_beside(part: "Part") -> None:
             left = set(largest(buckets))
 
             def done(call: Any) -> None:

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
+from tritone.later import later
 from tritone.pipelines.searching.search import News, Search, advance
 from tritone.runtime.graph import Array, Bucket
-from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
+from tritone.search.options import HISTORY, PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
 
 if TYPE_CHECKING:
-    from tritone.search.ngram.model import NgramModel
-    from tritone.search.scoring.scorer import Scorer
+    from tritone.search.ngram import model as ngram
+    from tritone.search.scoring import scorer
+else:
+    ngram, scorer = later("ngram"), later("scorer")
 
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
@@ -92,7 +94,7 @@ class Searching(ABC):
         self._blank_id = bundle.manifest.tokens.blank_id
         self._spellings = bundle.vocabulary.spellings
         self._settings = settings
-        self._lm = None if settings.lm is None else _read_lm(settings.lm)
+        self._lm = None if settings.lm is None else ngram.NgramModel.read(settings.lm)
         if reason := self.obstacle(bundle, settings.options.mode):
             raise BundleError(f"{bundle.path}: {reason}.")
         self._scorer_of = lru_cache(MAX_SCORERS)(self._build_scorer)
@@ -234,17 +236,15 @@ class Searching(ABC):
     def _is_scored(self, options: SearchOptions) -> bool:
         return bool(options.hotwords or (self._lm is not None and (options.lm_weight or options.word_bonus)))
 
-    def _scorer(self, options: SearchOptions) -> "Scorer | None":
+    def _scorer(self, options: SearchOptions) -> "scorer.Scorer | None":
         if not self._is_scored(options):
             return None
         return self._scorer_of(options.lm_weight, options.word_bonus, options.hotwords)
 
     def _build_scorer(
         self, lm_weight: float | None, word_bonus: float, hotwords: tuple[tuple[str, float], ...]
-    ) -> "Scorer | None":
-        from tritone.search.scoring.scorer import Scorer
-
-        return Scorer.build(
+    ) -> "scorer.Scorer | None":
+        return scorer.Scorer.build(
             self._spellings,
             lm=self._lm,
             lm_weight=lm_weight or 0.0,
@@ -252,9 +252,3 @@ class Searching(ABC):
             lm_unit=self._settings.lm_unit,
             hotwords=hotwords,
         )
-
-
-def _read_lm(path: Path) -> "NgramModel":
-    from tritone.search.ngram.model import NgramModel
-
-    return NgramModel.read(path)

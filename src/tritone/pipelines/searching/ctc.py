@@ -12,21 +12,22 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
+from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
-from tritone.pipelines.searching.decoder_sizes import usual_sizes
-from tritone.pipelines.searching.rescoring import Candidate, HeldFrames, Rescorer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
 from tritone.runtime.graph import HELD, Array, Bucket
-from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best, tokens_of_block
 from tritone.search.hypothesis import Hypothesis, TokenRow
-from tritone.search.options import CTC_MODES, MAX_BEAM, SearchMode, SearchOptions
+from tritone.search.options import CTC_MODES, HISTORY, MAX_BEAM, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from tritone.search.ctc.prefix_beam import PrefixBeam
+    from tritone.pipelines.searching import decoder_sizes, rescoring
+    from tritone.search.ctc import prefix_beam
+else:
+    decoder_sizes, rescoring, prefix_beam = later("decoder_sizes"), later("rescoring"), later("prefix_beam")
 
 BEST = ("best_tokens", "best_log_probs")
 # Outputs of a graph on a GPU, computed there and no larger than the search needs; see `search/device/ctc.py`.
@@ -69,7 +70,7 @@ class CtcGreedySearch(GreedySearch):
 class PrefixBeamSearch(BeamSearch):
     """Prefix beam search of one stream; for rescoring it keeps the outputs of the encoder."""
 
-    def __init__(self, options: SearchOptions, beam: "PrefixBeam", threads: int | None) -> None:
+    def __init__(self, options: SearchOptions, beam: "prefix_beam.PrefixBeam", threads: int | None) -> None:
         """Start with a new beam; `threads` may look for the best tokens of each frame."""
         super().__init__(options, beam)
         self._prefixes = beam
@@ -78,12 +79,12 @@ class PrefixBeamSearch(BeamSearch):
 
     @classmethod
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
-        from tritone.search.ctc.prefix_beam import top_tokens
-
         tops = _top_tokens(outputs)
         if tops is None:
             most = max(search.options.beam for search in searches)
-            ids, log_probs = top_tokens(of_rows(outputs["log_probs"], rows), most, threads=searches[0]._threads)
+            ids, log_probs = prefix_beam.top_tokens(
+                of_rows(outputs["log_probs"], rows), most, threads=searches[0]._threads
+            )
         else:
             ids, log_probs = (of_rows(each, rows) for each in tops)
         encoder_out = _on_host(outputs) if any(each.options.mode == "rescoring" for each in searches) else None
@@ -160,7 +161,7 @@ class CtcSearching(Searching):
         settings: SearchSettings | None = None,
         *,
         threads: int | None = None,
-        open_rescorer: Callable[[], Rescorer] | None = None,
+        open_rescorer: "Callable[[], rescoring.Rescorer] | None" = None,
     ) -> None:
         """Prepare for a bundle's encoder.
 
@@ -174,8 +175,8 @@ class CtcSearching(Searching):
         self._is_on_gpu: bool = getattr(graph, "is_on_gpu", False)
         if self._is_on_gpu:
             derive_searched(graph, self._blank_id, bundle.manifest.tokens.size, has_best=self._has_best)
-        self._open_rescorer = open_rescorer or (lambda: Rescorer(bundle, Placement(threads=threads)))
-        self._opened_rescorer: Rescorer | None = None
+        self._open_rescorer = open_rescorer or (lambda: rescoring.Rescorer(bundle, Placement(threads=threads)))
+        self._opened_rescorer: rescoring.Rescorer | None = None
         self._lock = threading.Lock()
         self.options = self.check(self._settings.options)
 
@@ -206,9 +207,8 @@ class CtcSearching(Searching):
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if options.mode == "greedy":
             return CtcGreedySearch(options, self._blank_id)
-        from tritone.search.ctc.prefix_beam import PrefixBeam
-
-        beam = PrefixBeam(beam=options.beam, blank_id=self._blank_id, scorer=self._scorer(options), history=history)
+        scorer = self._scorer(options)
+        beam = prefix_beam.PrefixBeam(beam=options.beam, blank_id=self._blank_id, scorer=scorer, history=history)
         return PrefixBeamSearch(options, beam, self._threads)
 
     def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
@@ -225,22 +225,26 @@ class CtcSearching(Searching):
             return found
         frames: Sequence[Any]
         if (held := outputs.get(f"{HELD}encoder_out")) is not None:
-            frames = [HeldFrames(held, row, count) for row, count in enumerate(outputs["num_frames"].tolist())]
+            frames = [
+                rescoring.HeldFrames(held, row, count) for row, count in enumerate(outputs["num_frames"].tolist())
+            ]
         else:
             pairs = zip(outputs["encoder_out"], outputs["num_frames"], strict=True)
             frames = [encoder_out[:count] for encoder_out, count in pairs]
-        return self._rescore([Candidate(*each) for each in zip(frames, found, options, strict=True)])
+        return self._rescore([rescoring.Candidate(*each) for each in zip(frames, found, options, strict=True)])
 
     def finish(self, searches: Sequence[Search]) -> list[list[Hypothesis]]:
-        return self._rescore([Candidate(each.encoder_out(), each.hypotheses(), each.options) for each in searches])
+        if all(each.options.mode != "rescoring" for each in searches):
+            return [each.hypotheses() for each in searches]
+        return self._rescore(
+            [rescoring.Candidate(each.encoder_out(), each.hypotheses(), each.options) for each in searches]
+        )
 
     def warm_up(self) -> None:
         mode = self.options.mode
         if mode == "greedy":
             return
-        from tritone.search.ctc.prefix_beam import compile_search
-
-        compile_search()
+        prefix_beam.compile_search()
         if mode == "rescoring":
             self._rescorer.warm_up(self._bundle.manifest.encoder.output_dim, self.options)
 
@@ -255,10 +259,10 @@ class CtcSearching(Searching):
         sizes = []
         for samples, most in rows.items():
             frames = compute(samples)[f"{HELD}encoder_out"].shape[1]
-            sizes += usual_sizes(most, frames, samples / manifest.sample_rate, self.options.beam)
+            sizes += decoder_sizes.usual_sizes(most, frames, samples / manifest.sample_rate, self.options.beam)
         self._rescorer.compile(sizes, self.options, manifest.encoder.output_dim, done)
 
-    def _rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
+    def _rescore(self, candidates: "Sequence[rescoring.Candidate]") -> list[list[Hypothesis]]:
         """The hypotheses of some utterances, ranked by the decoder where options ask for it and there are frames."""
         found = [list(each.hypotheses) for each in candidates]
         chosen = [
@@ -271,7 +275,7 @@ class CtcSearching(Searching):
         return found
 
     @property
-    def _rescorer(self) -> Rescorer:
+    def _rescorer(self) -> "rescoring.Rescorer":
         with self._lock:
             if self._opened_rescorer is None:
                 self._opened_rescorer = self._open_rescorer()
@@ -280,8 +284,6 @@ class CtcSearching(Searching):
     def _prefix_beam(
         self, outputs: Mapping[str, Array], rows: Sequence[int], options: Sequence[SearchOptions], beam: int
     ) -> list[list[Hypothesis]]:
-        from tritone.search.ctc.prefix_beam import prefix_beam_search, search_tops
-
         num_frames = of_rows(outputs["num_frames"], rows)
         how: dict[str, Any] = {
             "blank_id": self._blank_id,
@@ -292,11 +294,11 @@ class CtcSearching(Searching):
         }
         tops = _top_tokens(outputs)
         if tops is None:
-            return prefix_beam_search(of_rows(outputs["log_probs"], rows), num_frames, **how)
+            return prefix_beam.prefix_beam_search(of_rows(outputs["log_probs"], rows), num_frames, **how)
         ids, log_probs = tops
 
         def top(place: int) -> tuple[Array, Array]:
             chosen = rows[place], slice(max(0, int(num_frames[place]))), slice(beam)
             return ids[chosen], log_probs[chosen]
 
-        return search_tops(top, num_frames, **how)
+        return prefix_beam.search_tops(top, num_frames, **how)

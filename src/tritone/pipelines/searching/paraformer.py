@@ -23,10 +23,9 @@ from tritone.pipelines.searching.phrases import MAX_TOKENS, Phrases
 from tritone.pipelines.searching.rescoring import MAX_LOGITS, MAX_SCORES
 from tritone.pipelines.searching.search import GreedySearch, Search
 from tritone.runtime.graph import Array, Graph
-from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import NO_TOKENS
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow
-from tritone.search.options import PARAFORMER_MODES, SearchOptions
+from tritone.search.options import HISTORY, PARAFORMER_MODES, SearchOptions
 
 if TYPE_CHECKING:
     from typing import Self

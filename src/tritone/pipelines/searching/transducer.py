@@ -19,9 +19,8 @@ from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array, Bucket
-from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token, later
-from tritone.search.options import TRANSDUCER_MODES, SearchOptions
+from tritone.search.options import HISTORY, TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.device_beam import DeviceBeam
 from tritone.search.transducer.fast_beam import FastBeam

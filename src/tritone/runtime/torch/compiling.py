@@ -23,9 +23,9 @@ from typing import IO, Any
 
 import torch
 
-from tritone.child import python_command
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError
+from tritone.runtime.child import python_command
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, most_rows
 from tritone.runtime.torch.compiler import compile_call
 from tritone.runtime.torch.program import read_program

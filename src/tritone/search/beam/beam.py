@@ -4,16 +4,22 @@ log-probabilities, bonuses and last marks of what is alive  ->  hypotheses, best
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.later import later
 from tritone.search.beam.records import MARK
 from tritone.search.hypothesis import Hypothesis, Token, TokenRow
 
+if TYPE_CHECKING:
+    from tritone.search.beam import marks
+    from tritone.search.compiled import addresses
+else:
+    marks, addresses = later("marks"), later("addresses")
+
 MIN_ROOM = 256  # nodes and marks that a search has room for at first; a power of two
-HISTORY = 1500  # frames, a minute at 40 ms
 
 
 class Beam(ABC):
@@ -40,16 +46,13 @@ class Beam(ABC):
         Raises:
             ValueError: `history` is less than 1.
         """
-        from tritone.search.beam import marks
-        from tritone.search.compiled.addresses import address_of
-
         if history is not None and history < 1:
             raise ValueError(f"history must be at least 1 frame, got {history}")
         self.history = history
-        self._address_of, self._lists = address_of, marks
+        self._address_of, self._lists = addresses.address_of, marks
         self._records = np.zeros(1, dtype=dtype)
         self._record: Any = self._records[0]
-        self.address = address_of(self._records)
+        self.address = self._address_of(self._records)
         self._marks = np.empty(room_for(num_marks), dtype=MARK)
         self._settled = np.empty(0, dtype=MARK)
         self._num_settled = 0

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.later import later
 from tritone.search.beam.beam import Beam, grown, room_for
 from tritone.search.beam.records import NODE, PREFIX, TREE
 from tritone.search.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
+    from tritone.search.beam import pruning
+    from tritone.search.scoring import scorer as scoring
     from tritone.search.scoring.scorer import Scorer
+else:
+    pruning, scoring = later("pruning"), later("scorer")
 
 
 class PrefixTree(Beam):
@@ -42,9 +47,6 @@ class PrefixTree(Beam):
         Raises:
             ValueError: `beam` or `history` is less than 1.
         """
-        from tritone.search.beam import pruning
-        from tritone.search.scoring.scorer import NO_SCORER
-
         if beam < 1:
             raise ValueError(f"beam must be at least 1, got {beam}")
         super().__init__(TREE, num_marks=(8 if history is not None else 128) * beam, history=history)
@@ -67,7 +69,7 @@ class PrefixTree(Beam):
         if scorer is not None:
             self._states[0, 0, : scorer.state_size] = scorer.start
         record = self._record
-        record["scorer"] = self._address_of(NO_SCORER) if scorer is None else scorer.address
+        record["scorer"] = self._address_of(scoring.NO_SCORER) if scorer is None else scorer.address
         record["beam"], record["state_size"], record["num_closings"] = beam, size, self._closings.shape[1]
         record["num_nodes"] = record["num_prefixes"] = record["temperature"] = 1
 

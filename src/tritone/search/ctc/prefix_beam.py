@@ -20,13 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.container import usable_cpus
-from tritone.search.beam.beam import HISTORY, fixed
+from tritone.later import later
+from tritone.search.beam.beam import fixed
 from tritone.search.beam.prefix_tree import PrefixTree
 from tritone.search.compiled.threads import share
 from tritone.search.hypothesis import Hypothesis
+from tritone.search.options import HISTORY
 
 if TYPE_CHECKING:
+    from tritone.search.ctc import prefix_kernel
+    from tritone.search.ctc import top_tokens as top
+    from tritone.search.scoring import scorer as scoring
     from tritone.search.scoring.scorer import Scorer
+else:
+    prefix_kernel, top, scoring = later("prefix_kernel"), later("top_tokens"), later("scorer")
 
 Ids = npt.NDArray[np.int32]
 LogProbs = npt.NDArray[np.float32]
@@ -50,8 +57,6 @@ def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = Non
     Raises:
         ValueError: k is less than 1, or the vocabulary is empty.
     """
-    from tritone.search.ctc.top_tokens import top_rows
-
     rows = np.ascontiguousarray(log_probs, dtype=np.float32)
     if k < 1 or rows.shape[-1] < 1:
         raise ValueError(f"k must be at least 1 and the vocabulary too, got k={k} and log-probabilities {rows.shape}")
@@ -61,7 +66,7 @@ def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = Non
     values = np.empty_like(ids)
     parts = min(threads or usable_cpus(), max(1, bits.size // MIN_SHARE))
     cuts = [slice(len(bits) * part // parts, len(bits) * (part + 1) // parts) for part in range(parts)]
-    share(lambda cut: top_rows(bits[cut], ids[cut], values[cut]), cuts, parts)
+    share(lambda cut: top.top_rows(bits[cut], ids[cut], values[cut]), cuts, parts)
     return ids.reshape(shape), values.view(np.float32).reshape(shape)
 
 
@@ -151,8 +156,6 @@ class PrefixBeam(PrefixTree):
         Args:
             blank_id: the CTC blank.
         """
-        from tritone.search.ctc import prefix_kernel
-
         # A scorer's extensions are kept while there is room: of a prefix that stays, the same come up in every frame.
         # And whole utterances are over before a little more room is used up.
         num_nodes = 8 * beam if scorer is None and history is not None else 128 * beam
@@ -194,10 +197,8 @@ class PrefixBeam(PrefixTree):
 
 def compile_search() -> None:
     """Compile all that searches need, or load it from the cache, so that the first request need not wait for it."""
-    from tritone.search.scoring.scorer import Scorer
-
     log_probs = np.log(np.full((1, 4, 3), 1 / 3, dtype=np.float32))
-    scorer = Scorer.build(("", "a", " "), lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=(("a", 1.0),))
+    scorer = scoring.Scorer.build(("", "a", " "), lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=(("a", 1.0),))
     for each in (None, scorer):
         prefix_beam_search(log_probs, np.array([4]), blank_id=0, beam=2, nbest=2, scorer=each, threads=1)
     stream = PrefixBeam(beam=2, blank_id=0, history=2)

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from tritone.later import later
 from tritone.search.beam.beam import Beam
 from tritone.search.transducer.memory import Memory, StatefulPredictor
 from tritone.search.transducer.network import Contexts, Network, StatefulNetwork, Vectors, as_answers
 from tritone.search.transducer.predictor import PredictorCache, common_cache
 
 if TYPE_CHECKING:
+    from tritone.search.compiled import addresses
     from tritone.search.scoring.scorer import Scorer
+    from tritone.search.transducer import rows
     from tritone.search.transducer.modified_beam import ModifiedBeam
+else:
+    addresses, rows = later("addresses"), later("rows")
 
 
 class TransducerBeam(Beam):
@@ -69,9 +74,6 @@ def advance_beams(
     Raises:
         ValueError: there is not one of `beams` for each row, or they have not one cache.
     """
-    from tritone.search.compiled.addresses import address_of
-    from tritone.search.transducer.rows import ROWS
-
     encoder_out = np.ascontiguousarray(encoder_out, dtype=np.float32)
     if not len(beams) and not len(encoder_out):
         return
@@ -93,22 +95,24 @@ def advance_beams(
     else:
         predict = cache
     steps = np.maximum(durations or 1, 1).astype(np.int64).reshape(-1)
-    addresses = [address_of(array) for array in (searches, lengths, contexts, places, fresh, num_fresh, steps)]
+    places_of = [
+        addresses.address_of(array) for array in (searches, lengths, contexts, places, fresh, num_fresh, steps)
+    ]
     sizes = len(beams), room, cache.context_size, max_frames, network.blank_id, unk_id, len(steps), len(durations)
-    record = np.array([(*addresses, *sizes, memory is not None)], dtype=ROWS)
-    rows = address_of(record)
+    record = np.array([(*places_of, *sizes, memory is not None)], dtype=rows.ROWS)
+    record_at = addresses.address_of(record)
     width = network.vocab_size + len(durations)
     nothing = np.empty((0, width), dtype=np.float32)
     frame = 0
     while frame < end:
         # Searches have room for a number of frames; room is made in between.
         ready = [beam.ready(length - frame) for beam, length in zip(beams, left, strict=True) if length > frame]
-        count = kernel.ask(rows, frame)
+        count = kernel.ask(record_at, frame)
         for now in range(frame, frame + min(ready)):
             logits: Any = nothing
             if count:  # with durations all hypotheses may be ahead of a frame
                 logits = network.join(np.take(frames, places[:count], axis=0), predict(contexts[:count]))
-            count = kernel.step(rows, now, as_answers(logits, count, width))
+            count = kernel.step(record_at, now, as_answers(logits, count, width))
             if memory is not None:
                 memory.follow(fresh[: num_fresh[0]])
         frame += min(ready)

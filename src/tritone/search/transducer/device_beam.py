@@ -5,14 +5,20 @@
 What `ModifiedBeam` is for a search on the host. The hypotheses are known by their ranks in the device's beam.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.beam.beam import HISTORY, Beam, grown
+from tritone.later import later
+from tritone.search.beam.beam import Beam, grown
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import SearchOptions
+from tritone.search.options import HISTORY, SearchOptions
+
+if TYPE_CHECKING:
+    from tritone.search.transducer import traced
+else:
+    traced = later("traced")
 
 LISTS = np.dtype([(name, np.int64) for name in ("marks", "marks_room", "num_marks", "num_frames")], align=True)
 
@@ -31,8 +37,6 @@ class DeviceBeam(Beam):
             options: the beam, a penalty and a temperature are used.
             history: as of `Beam`.
         """
-        from tritone.search.transducer import traced
-
         beam = options.beam
         super().__init__(LISTS, num_marks=8 * beam, history=history)
         self._point_at(marks=self._marks)

@@ -30,14 +30,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.beam.beam import HISTORY, grown
+from tritone.later import later
+from tritone.search.beam.beam import grown
 from tritone.search.hypothesis import Hypothesis
+from tritone.search.options import HISTORY
 from tritone.search.transducer.batch import TransducerBeam, check_scorer
 from tritone.search.transducer.fast_records import ENTRY, GRAPH, STATE
 from tritone.search.transducer.predictor import PredictorCache
 
 if TYPE_CHECKING:
+    from tritone.search.scoring import scorer as scoring
     from tritone.search.scoring.scorer import Scorer
+    from tritone.search.transducer import fast_kernel, fast_pruning
+else:
+    scoring, fast_kernel, fast_pruning = later("scorer"), later("fast_kernel"), later("fast_pruning")
 
 MAX_ENTRIES = 1024  # token sequences in all states together
 
@@ -86,9 +92,6 @@ class FastBeam(TransducerBeam):
         Raises:
             ValueError: an argument does not fit; says which.
         """
-        from tritone.search.scoring.scorer import NO_SCORER
-        from tritone.search.transducer import fast_kernel, fast_pruning
-
         network = cache.network
         for name, value in (("max_states", max_states), ("max_contexts", max_contexts), ("nbest", nbest)):
             if value < 1:
@@ -129,7 +132,7 @@ class FastBeam(TransducerBeam):
         record["room"] = room
         record["beam"], record["blank_penalty"], record["temperature"] = beam, blank_penalty, temperature
         record["final_arc"], record["restrict"] = final_arc, restrict
-        record["scorer"] = self._address_of(NO_SCORER) if scorer is None else scorer.address
+        record["scorer"] = self._address_of(scoring.NO_SCORER) if scorer is None else scorer.address
         if scorer is not None:
             self._words[0, 0, 0] = scorer.start
 

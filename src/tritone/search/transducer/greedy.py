@@ -15,14 +15,20 @@ frames is that of NVIDIA's NeMo ("Label-Looping: Highly Efficient Decoding for T
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.later import later
 from tritone.search.hypothesis import Token
 from tritone.search.transducer.network import Vectors, as_answers
 from tritone.search.transducer.predictor import PredictorCache, common_cache
+
+if TYPE_CHECKING:
+    from tritone.search.transducer import greedy_kernel
+else:
+    greedy_kernel = later("greedy_kernel")
 
 CALL_ROWS = 10  # what a call of the joiner costs on top, in rows: 0.06 ms on two cores, at 5 us a row of 512 by 500
 MAX_BLOCK = 32  # frames
@@ -75,8 +81,6 @@ def advance_greedy(
     Raises:
         ValueError: there is not one of `states` for each row, or they have not one cache.
     """
-    from tritone.search.transducer import greedy_kernel
-
     encoder_out = np.ascontiguousarray(encoder_out, dtype=np.float32)
     batch, max_frames, dim = encoder_out.shape
     if not batch and not states:

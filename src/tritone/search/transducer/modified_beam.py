@@ -31,14 +31,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.beam.beam import HISTORY
+from tritone.later import later
 from tritone.search.beam.prefix_tree import PrefixTree
+from tritone.search.options import HISTORY
 from tritone.search.transducer.batch import TransducerBeam, check_scorer
 from tritone.search.transducer.memory import StatefulPredictor
 from tritone.search.transducer.predictor import PredictorCache
 
 if TYPE_CHECKING:
     from tritone.search.scoring.scorer import Scorer
+    from tritone.search.transducer import modified_kernel
+else:
+    modified_kernel = later("modified_kernel")
 
 
 class ModifiedBeam(PrefixTree, TransducerBeam):
@@ -66,8 +70,6 @@ class ModifiedBeam(PrefixTree, TransducerBeam):
             temperature: divides the logits, above 0.
             scorer, history: see `PrefixTree`.
         """
-        from tritone.search.transducer import modified_kernel
-
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature must be above 0, got {temperature}")
         check_scorer(scorer, cache.network)

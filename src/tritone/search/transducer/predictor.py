@@ -8,13 +8,19 @@ the frame before, and frequent words bring the same ones in every utterance.
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.later import later
 from tritone.search.beam.beam import fixed
 from tritone.search.transducer.network import Contexts, Network, Vectors
+
+if TYPE_CHECKING:
+    from tritone.search.transducer import predictor_kernel
+else:
+    predictor_kernel = later("predictor_kernel")
 
 MAX_BYTES = 64 << 20  # of vectors: 32768 contexts of width 512
 MIN_ROOM = 256  # contexts that there is room for at first; a power of two
@@ -38,8 +44,6 @@ class PredictorCache:
             max_bytes: of vectors to keep; at least one is kept. Keys and the hash table come on top, about
                 8 bytes for each token of a context and 16 for each context.
         """
-        from tritone.search.transducer import predictor_kernel
-
         self.network = network
         self.context_size = len(network.start)
         self.unk_id = network.unk_id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritone.child import python_command
+from tritone.runtime.child import python_command
 
 ANSWERS = """
 import json, sys

@@ -12,19 +12,25 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tritone.bundle.bundle import Bundle
+from tritone.bundle.bundle import Bundle, known
 from tritone.errors import InputError
+from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.model import Model
-from tritone.prepare import prepare
 
 if TYPE_CHECKING:
+    from tritone.pipelines import detector
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.generic.model import GenericModel
     from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.pipelines.wiring.ensemble import Ensemble
+else:
+    detector = later("detector")
+
+# What makes bundles stands above the pipelines, as kinds do, and is found by its name, too.
+prepare, steps = later("prepare"), later("steps")
 
 Source = str | os.PathLike[str]
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -133,9 +139,7 @@ def load_as(
         raise InputError(f"{what} is of kind {own.name}, which has no {', '.join(unfit)}; it has {', '.join(known)}")
     placement = Placement(**{name: given.pop(name) for name in front.placed if name in given})
     if vad := given.pop("vad", None):
-        from tritone.pipelines.detector import Detector
-
-        given["detector"] = load_as(Detector, vad, threads=1)  # beside the model
+        given["detector"] = load_as(detector.Detector, vad, threads=1)  # beside the model
     if draft := given.pop("draft", None):
         given["draft"] = _bundle(draft, device, given.get("draft_precision"), trust)
     return cast(AnyModel, front(bundle, placement=placement, **given))
@@ -143,17 +147,19 @@ def load_as(
 
 def _bundle(what: Source, device: str, precision: str | None, trust: bool) -> Bundle:
     """The bundle of whatever somebody has of a model."""
-    notify = logging.getLogger("tritone.prepare").info
-    found = prepare(what, device=device, precision=precision, trust=trust, notify=notify)
-    bundle = Bundle.open(found.path)
-    if not found.verified:
-        bundle.verify()  # damaged weights would not fail, they would give other words
+    if (path := known(what)) is None:
+        notify = logging.getLogger("tritone.prepare").info
+        made = prepare.prepare(what, device=device, precision=precision, trust=trust, notify=notify)
+        if made.verified:
+            return Bundle.open(made.path)
+        path = made.path
+    bundle = Bundle.open(path)
+    bundle.verify()  # damaged weights would not fail, they would give other words
     return bundle
 
 
 def _ensemble(spec: Source, kind: type[Model], given: dict[str, Any], trust: bool) -> "Ensemble":
     """The models that a file wires to each other."""
-    from tritone.families.generic.steps import bundles_of
     from tritone.pipelines.wiring.ensemble import Ensemble
     from tritone.pipelines.wiring.spec import read_spec
 
@@ -167,7 +173,7 @@ def _ensemble(spec: Source, kind: type[Model], given: dict[str, Any], trust: boo
         raise InputError(f"{spec} names Python functions, which run code: load it with trust=True if it is yours")
     made = tempfile.TemporaryDirectory(prefix="tritone-ensemble-")
     try:
-        bundles = bundles_of(read, Path(spec).parent, Path(made.name))
+        bundles = steps.bundles_of(read, Path(spec).parent, Path(made.name))
         ensemble = Ensemble(read, bundles, **given)
     except BaseException:
         made.cleanup()

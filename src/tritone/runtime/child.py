@@ -23,7 +23,7 @@ def python_command(module: str, *arguments: object) -> list[str]:
     It imports from where this process does, but for the current folder and others that depend on it.
     """
     places = [each for each in sys.path if os.path.isabs(each)]
-    ours = str(Path(__file__).resolve().parents[1])  # the current folder may be where we are from
+    ours = str(Path(__file__).resolve().parents[2])  # the current folder may be where we are from
     return [interpreter(), "-I", "-c", START, json.dumps([*places, ours]), module, *map(str, arguments)]
 
 
