@@ -44,6 +44,23 @@ class ImportReport:
     leaks: dict[str, Leak] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def path(self) -> Path:
+        """Where the bundle is."""
+        return self.bundle.path
+
+    def lines(self, unit: str, original: str) -> list[str]:
+        """The report for people; `unit` is of the differences from `original`."""
+        return [
+            f"{self.bundle.path}: {self.files.kind}, {self.bytes / 1e6:.2f} MB",
+            *(
+                f"  {graph}: largest difference from {original} {each:.2e} ({unit})"
+                for graph, each in self.differences.items()
+            ),
+            *(f"  {graph}: {leak}" for graph, leak in self.leaks.items()),
+            *(f"  {note}" for note in self.notes),
+        ]
+
 
 def export_sherpa_onnx(
     *,

@@ -1,26 +1,18 @@
 """Forms of trained models that no family reads: what they are, and what would be needed. Nothing of them is loaded.
 
-ggml-base.bin, an adapter of PEFT, a folder of MLX, Sortformer as .nemo, …  ->  Foreign
+ggml-base.bin, an adapter of PEFT, a folder of MLX, …  ->  Foreign
 """
 
 import json
-import re
 import struct
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritone.errors import ExportError
 from tritone.paths import open_file
 
 MAX_TEXT_BYTES = 16 * 2**20  # of a config
-MAX_MEMBERS = 1000
 GGML = {b"lmgg": "ggml", b"ggml": "ggml", b"GGUF": "GGUF"}
-NEMO = re.compile(r"^target:\s*['\"]?([\w.]+)", re.MULTILINE)
-NEMO_MODELS = {
-    "SortformerEncLabelModel": ("Sortformer, which says who speaks when", "its transformer would be needed here"),
-}
 
 
 @dataclass(frozen=True)
@@ -36,22 +28,12 @@ class Foreign:
         return f"this is {self.what}; {self.needed}"
 
 
-def foreign(path: Path) -> Foreign | None:
+def foreign_form(path: Path) -> Foreign | None:
     """What a file or folder in such a form is; None if it is in none of them, or cannot be read."""
     try:
         return _folder(path) if path.is_dir() else _file(path)
-    except (OSError, ValueError, EOFError, struct.error, tarfile.TarError, RecursionError):
+    except (OSError, ValueError, EOFError, struct.error, RecursionError):
         return None
-
-
-def refuse_foreign(path: Path) -> None:
-    """Refuse a file or folder in such a form.
-
-    Raises:
-        ExportError: says what it is and what would be needed.
-    """
-    if (known := foreign(path)) is not None:
-        raise ExportError(f"{path} cannot be exported: {known.sentence}")
 
 
 def _folder(path: Path) -> Foreign | None:
@@ -85,18 +67,6 @@ def _file(path: Path) -> Foreign | None:
             f"a {form} file, as whisper.cpp has them",
             "its quantised layouts would be needed here; take the model in transformers' or OpenAI's form",
         )
-    return _nemo(path) if path.suffix == ".nemo" else None
-
-
-def _nemo(path: Path) -> Foreign | None:
-    with tarfile.open(path, "r:*") as archive:
-        for member, _ in zip(archive, range(MAX_MEMBERS), strict=False):
-            if member.isfile() and Path(member.name).name == "model_config.yaml":
-                file = archive.extractfile(member)
-                assert file is not None
-                found = NEMO.search(file.read(MAX_TEXT_BYTES).decode("utf-8", "replace"))
-                known = NEMO_MODELS.get(found[1].rpartition(".")[2]) if found else None
-                return Foreign(f"an archive of NeMo: {known[0]}", known[1]) if known else None
     return None
 
 
