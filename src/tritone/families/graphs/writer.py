@@ -10,7 +10,7 @@ from tritone.bundle.bundle import Bundle, BundleWriter, read_labels
 from tritone.bundle.manifest import Manifest, Runtime, Serving
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import TORCH_PACKAGES, Choice, bundle_bytes, provenance
-from tritone.families.generic.proposal import Proposal
+from tritone.families.graphs.proposal import Proposal
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import Graph, open_graph
 

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tritone.families.export.precision import as_dtype
 
+VARIANCE_GUARD = 1e-7  # under the root of a variance
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -60,3 +62,29 @@ def cut(features: Tensor, num_frames: Tensor, dtype: torch.dtype, *, even: bool 
     x = as_dtype(features, dtype).transpose(1, 2)
     rows = Rows.of(num_frames, x, even=even)
     return torch.where(rows.inside, x, torch.zeros((), dtype=dtype, device=x.device)), rows
+
+
+def wide_rows(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+    """Activations and rows in a type for statistics."""
+    x = wide(x)
+    return x, Rows(rows.frames, rows.inside, wide(rows.mask))
+
+
+def mean_and_deviation(x: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> tuple[Tensor, Tensor]:
+    """Mean and unbiased deviation over the frames of each row, (batch, channels, 1) each."""
+    mean = rows.mean(x)
+    variance = rows.mute(x - mean).square().sum(dim=2, keepdim=True) / rows.count(less=1)
+    return mean, torch.sqrt(variance + guard)
+
+
+def weighted(x: Tensor, scores: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> Tensor:
+    """Mean and deviation (batch, 2 x channels) with weights that are the softmax of `scores` over a row's frames.
+
+    `scores`: (batch, channels or 1, frames). `guard`: the least variance.
+    """
+    scores = torch.where(rows.inside, scores, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=2)
+    x = rows.mute(x)
+    mean = (weights * x).sum(dim=2, keepdim=True)
+    variance = (weights * (x - mean).square()).sum(dim=2)
+    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=guard))], dim=1)

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import ExportError
+from tritone.families.export.archive import CONFIG, read_config
 from tritone.families.export.settings import shown
-from tritone.families.nemo.archive import CONFIG, read_config
 
 # Where NeMo keeps what upstream has elsewhere, as upstream's converter knows it.
 FEATURES = {
@@ -22,7 +22,7 @@ FEATURES = {
 PAD_ALIGN = 16  # upstream's converter writes it whatever NeMo says
 
 
-def read_nemo_config(path: Path) -> dict[str, Any]:
+def read_archived_config(path: Path) -> dict[str, Any]:
     """The config of an archive in the layout of upstream's own.
 
     Raises:

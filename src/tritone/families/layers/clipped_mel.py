@@ -1,11 +1,16 @@
-"""The matrices of Whisper's log-mel features, and the limits of their powers; see `features` for the method."""
+"""The matrices of log-mel features whose powers are kept within a range below the loudest, and their limits.
+
+Source: openai/whisper, whisper/audio.py, log_mel_spectrogram.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.families.layers.mel import mel_banks, spectrum_and_filters
-from tritone.families.whisper.dims import FRAME_LENGTH, SAMPLE_RATE
 
+SAMPLE_RATE = 16_000
+FRAME_LENGTH = 400  # samples, 25 ms, as long as the DFT
+FRAME_SHIFT = 160  # samples, 10 ms
 POWER_FLOOR = 1e-10
 RANGE = 8.0  # powers of ten below the maximum that are kept
 

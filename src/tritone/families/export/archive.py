@@ -15,7 +15,7 @@ from typing import IO, Any
 from tritone.errors import ExportError
 from tritone.yaml_text import read_yaml
 
-NEMO_SUFFIX = ".nemo"
+ARCHIVE_SUFFIX = ".nemo"
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
 MAX_MEMBERS = 1000
 MAX_ARCHIVE_BYTES = 16 * 2**30  # with all that lies before a member
@@ -74,4 +74,4 @@ def open_member(path: Path, wanted: str) -> Iterator[IO[bytes]]:
                 return
     except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
         raise ExportError(f"{path} is no archive that can be read ({type(error).__name__}: {error})") from error
-    raise ExportError(f"{path} holds no {wanted}: is it a .nemo file?")
+    raise ExportError(f"{path} holds no {wanted}: is it the archive of a model?")
