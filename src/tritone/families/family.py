@@ -76,6 +76,9 @@ class Family:
     `pickles`, `weights`: patterns of names of files that hold a pickle, and of others beyond safetensors and ONNX.
     `extra`: which of Tritone's extras the export needs. `int8`: whether such models can be exported so.
     `count`: a function that counts the numbers in a file of weights, None if it is none of its files.
+    `reader`: a function of what a folder of ready-made graphs holds (`ctc`, `transducer`, or a `pair` of encoder and
+    decoder) and of the metadata of its first graph: the `Importer` that reads them, True if this family's own export
+    does, with the argument `folder`, and False if they are another's.
     `unit`: of the differences in a report, from `original`, in which `{option}` is filled in.
     `first`: flags of the options that its help begins with; `examples`: lines that it ends with; `page`: its document.
     `is_graph`: its files are graphs, which `tritone inspect` shows as they are.
@@ -97,6 +100,7 @@ class Family:
     extra: str = "export"
     int8: bool = False
     count: str = ""
+    reader: str = ""
     unit: str = "log probability"
     original: str = "the torch network"
     first: tuple[str, ...] = ()
@@ -130,6 +134,10 @@ class Family:
     def count_numbers(self, path: Path) -> int | None:
         """How many numbers a file of weights holds, if the family can say that of it."""
         return self._load(self.count)(path) if self.count else None
+
+    def reader_of(self, kind: str, metadata: Mapping[str, str]) -> Any:
+        """What of this family reads a folder of ready-made graphs, see `reader`."""
+        return self._load(self.reader)(kind, metadata) if self.reader else False
 
     def _load(self, name: str) -> Any:
         module, _, attribute = name.partition(":")

@@ -93,6 +93,43 @@ def recognise(path: Path) -> Checkpoint:
     )
 
 
+def export_elsewhere(name: str, folder: Path, choices: Mapping[str, Any]) -> Any:
+    """The report of the export of another family, if a folder that was given to one is that one's; else None.
+
+    Args:
+        name: of the family that was asked.
+        folder: what it was given, under whatever name.
+        choices: all that was given to it.
+
+    Raises:
+        ExportError: an option is given that the other family has not; or as of its export.
+        MissingDependencyError: that export needs a package that is not installed.
+    """
+    seen = Seen.of(folder)
+    try:
+        checkpoint = None if family(name).recognise(seen) else _of_families(seen)
+    except BundleError as error:
+        raise ExportError(str(error)) from error
+    if not isinstance(checkpoint, Checkpoint) or not (other := family(checkpoint.family)).options:
+        return None
+    asked, known = described(_options(family(name))), described(_options(other))
+    given = {key: value for key, value in choices.items() if value != folder}
+    if unfit := [
+        key for key, value in given.items() if key in asked and key not in known and value != asked[key].default
+    ]:
+        flags = ", ".join(asked[each].flag for each in unfit)
+        raise ExportError(
+            f"{folder} is {checkpoint.what}, as `tritone export {other.name}` reads it, which has no {flags}: leave "
+            f"{'it' if len(unfit) == 1 else 'them'} out"
+        )
+    shared = {key: value for key, value in given.items() if (key in known or key == "progress") and value is not None}
+    return other.exporter(checkpoint.arguments)(**{**shared, **checkpoint.arguments})
+
+
+def _options(of: Family) -> Any:
+    return of.option_class
+
+
 def foreign(path: Path) -> Foreign | None:
     """What a file or folder is that no family reads, though its form is known; None for all else."""
     try:
@@ -146,9 +183,7 @@ def _of_families(seen: Seen) -> Checkpoint | Foreign | None:
 
 
 def _completed(checkpoint: Checkpoint, of: Family) -> Checkpoint:
-    first = (
-        "" if of.command else next((each.field for each in described(of.option_class).values() if each.argument), "")
-    )
+    first = next((each.field for each in described(_options(of)).values() if each.argument), "") if of.options else ""
     return replace(
         checkpoint,
         family=of.name,

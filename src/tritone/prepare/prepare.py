@@ -245,10 +245,10 @@ def _key(found: Identified, checkpoint: Checkpoint, options: Mapping[str, Any], 
 
 
 def _check_packages(what: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    missing = [each for each in NEEDED.get(checkpoint.extra or "", ()) if find_spec(each) is None]
-    if missing:
+    extra = checkpoint.extra or ""
+    if missing := [each for each in NEEDED.get(extra, ()) if find_spec(each) is None]:
         raise MissingDependencyError(
-            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: {pip_install(checkpoint.extra or '')}"
+            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: {pip_install(extra)}"
         )
 
 

@@ -22,6 +22,7 @@ FAMILY = Family(
     options="options:FunasrOptions",
     export="export:export_funasr",
     recognise=_recognise,
+    reader="ready_made:reader_of",
     layout="config.yaml with model.pt and am.mvn (FunASR)",
     pickles=("*.pt",),
     int8=True,

@@ -1,10 +1,10 @@
-"""transformers: models with CTC whose encoder takes waveforms, and Moonshine."""
+"""transformers: models with CTC whose encoder takes waveforms."""
 
 from tritone.families.family import Checkpoint, Family, Seen, saved_by_transformers
 
 TYPES = (
     *("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat"),
-    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc", "granite_speech5_ctc", "moonshine"),
+    *("wav2vec2-conformer", "wav2vec2-bert", "omniasr_ctc", "lasr_ctc", "granite_speech5_ctc"),
 )
 
 
@@ -15,8 +15,7 @@ def _recognise(seen: Seen) -> Checkpoint | None:
 FAMILY = Family(
     name="hf",
     package=__package__,
-    what="Export a model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite, "
-    "Moonshine.",
+    what="Export a model of transformers: wav2vec2, HuBERT, WavLM, W2v-BERT, Omnilingual ASR, LASR, Granite.",
     options="options:HfOptions",
     export="export:export_hf",
     recognise=_recognise,

@@ -34,6 +34,7 @@ FAMILY = Family(
     options="options:NemoOptions",
     export="export:export_nemo",
     recognise=_recognise,
+    reader="ready_made:reader_of",
     order=20,
     types=TYPES,
     layout="a .nemo file",

@@ -9,15 +9,9 @@ def _recognise(seen: Seen) -> Checkpoint | None:
     def said(what: str, *patterns: str, extra: str = "") -> Checkpoint:
         return Checkpoint(what=what, arguments={"folder": seen.path}, files=seen.some(*patterns), extra=extra)
 
-    if seen.some("uncached_decode*.onnx") and seen.has("tokens.txt"):
-        return said(
-            "a Moonshine in a folder of sherpa-onnx",
-            *("preprocess*.onnx", "*code.onnx", "*code.int8.onnx", "tokens.txt"),
-            extra="export",
-        )
     if seen.some("encoder*.onnx", "model*.onnx", "ctc*.onnx") and seen.has("tokens.txt"):
         pair = seen.some("encoder*.onnx") and seen.some("decoder*.onnx")
-        streams = pair and not seen.some("joiner*.onnx", "model*.onnx")  # a Paraformer's, whose weights are read
+        streams = pair and not seen.some("joiner*.onnx", "model*.onnx")  # whose weights are read
         extra = "export" if streams else ""
         return said("a ready-made model of sherpa-onnx", *(f"*.{end}" for end in ENDS), "tokens.txt", extra=extra)
     if seen.some("model.onnx", "model.int8.onnx") and seen.has("tokens.json"):

@@ -18,14 +18,15 @@ from onnx import TensorProto
 from tritone.bundle.manifest import Encoder, Features, Precision, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.funasr.config import SENSE_VOICE_TAGS
+from tritone.families.funasr.stream_files import is_for_streams
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.onnx.front_end import cut_frames, least_samples, utterance_features
 from tritone.families.onnx.source import Source, check_types, read_source
 from tritone.families.onnx.trial import FLOAT_NOISE, MAX_DIFFERENCE, fbank, largest_difference, opened, run, signal
 from tritone.families.onnx.trial import typical_size as size_of
-from tritone.families.sherpa_onnx.compose import FLOAT, INT64, METADATA, Spec
-from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, Importer
-from tritone.families.sherpa_onnx.measure import Leak
+from tritone.families.ready_made.compose import FLOAT, INT64, METADATA, Spec
+from tritone.families.ready_made.importer import SAMPLE_RATE, Importer
+from tritone.families.ready_made.measure import Leak
 from tritone.runtime import Graph
 
 SENSE_VOICE, PARAFORMER = "sense_voice_ctc", "paraformer"
@@ -397,3 +398,10 @@ def _written(graph: Graph, source: Source, waveforms: Sequence[Floats]) -> list[
 
 IMPORTERS: Mapping[str, type[Importer]] = {SENSE_VOICE: SenseVoiceImporter, PARAFORMER: ParaformerImporter}
 """By the model type in the metadata."""
+
+
+def reader_of(kind: str, metadata: Mapping[str, str]) -> type[Importer] | bool:
+    """What reads a ready-made model with this metadata, see `Family.reader`."""
+    if kind == "pair":
+        return is_for_streams(metadata)
+    return IMPORTERS.get(metadata.get("model_type", ""), False) if kind == "ctc" else False

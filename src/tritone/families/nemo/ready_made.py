@@ -21,9 +21,9 @@ from tritone.bundle.vocabulary import has_marks
 from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, check_types, read_source
 from tritone.families.onnx.trial import FLOAT_NOISE, largest_difference, opened, run, typical_size
-from tritone.families.sherpa_onnx import compose
-from tritone.families.sherpa_onnx.importer import CtcImporter, Importer, TransducerImporter
-from tritone.families.sherpa_onnx.layouts import (
+from tritone.families.ready_made import compose
+from tritone.families.ready_made.importer import CtcImporter, Importer, TransducerImporter
+from tritone.families.ready_made.layouts import (
     BATCH,
     MAX_WINDOW,
     OfflineSizes,
@@ -50,9 +50,11 @@ MAX_DURATIONS = 256
 FLOAT = TensorProto.FLOAT
 
 
-def is_nemo(metadata: Mapping[str, str]) -> bool:
-    """Is an encoder, or a CTC model, with this metadata one of NeMo's?"""
-    return "normalize_type" in metadata or metadata.get("model_type") in TYPES
+def reader_of(kind: str, metadata: Mapping[str, str]) -> type[Importer] | bool:
+    """What reads a ready-made model with this metadata, see `Family.reader`."""
+    if "normalize_type" not in metadata and metadata.get("model_type") not in TYPES:
+        return False
+    return {"ctc": NemoCtcImporter, "transducer": NemoTransducerImporter}.get(kind, False)
 
 
 class NemoImporter(Importer):

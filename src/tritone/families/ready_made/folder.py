@@ -14,7 +14,6 @@ from typing import Literal, get_args
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
-from tritone.families.onnx.source import read_metadata
 
 Part = Literal["encoder", "decoder", "joiner", "model"]
 
@@ -34,90 +33,13 @@ class ModelFiles:
     """The files of one model.
 
     `graphs`: for each precision, the best first, a file for every part. A part that was not written in a precision is
-    there in another one. Of Whisper, Moonshine, punctuation models and Paraformers for streams it is empty.
+    there in another one. Of punctuation models it is empty.
     """
 
-    kind: Literal["transducer", "ctc", "whisper", "encoder-decoder", "paraformer", "punctuation"]
+    kind: Literal["transducer", "ctc", "punctuation"]
     variant: str
     graphs: Mapping[Precision, Mapping[Part, Path]]
     tokens: Path
-
-
-@dataclass(frozen=True)
-class StreamFiles:
-    """The files of a Paraformer for streams. `int8`: whether matrices are stored so, in one of them at least."""
-
-    encoder: Path
-    decoder: Path
-    tokens: Path
-
-    @property
-    def int8(self) -> bool:
-        return any(".int8" in path.name for path in (self.encoder, self.decoder))
-
-
-def find_streams(folder: Path) -> StreamFiles | None:
-    """The files of a Paraformer for streams in a folder, those in float32 before those in int8; None if it holds none.
-
-    Raises:
-        ExportError: there are several, the tokens are missing, or a file is damaged.
-    """
-    found = {
-        name: (_best(parts["encoder"]), _best(parts["decoder"]))
-        for name, parts in _by_variant(folder).items()
-        if {"encoder", "decoder"} <= set(parts) and not {"joiner", "model"} & set(parts)
-    }
-    found = {name: each for name, each in found.items() if STREAM_KEY in read_metadata(each[0])}
-    if not found:
-        return None
-    if len(found) > 1:
-        raise ExportError(f"{folder} holds several Paraformers, {_listed(found)}: put each in a folder of its own")
-    [(encoder, decoder)] = found.values()
-    if not (tokens := folder / "tokens.txt").is_file():
-        raise ExportError(f"{folder} holds a Paraformer of sherpa-onnx without tokens.txt")
-    return StreamFiles(encoder, decoder, tokens)
-
-
-STREAM_KEY = "decoder_num_blocks"  # in the metadata of a Paraformer for streams
-MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
-MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later Moonshine models
-
-
-@dataclass(frozen=True)
-class MoonshineFiles:
-    """The files of one model. `int8`: whether matrices are stored so, in one of them at least."""
-
-    graphs: Mapping[str, Path]
-    tokens: Path
-
-    @property
-    def int8(self) -> bool:
-        return any(".int8" in path.name for path in self.graphs.values())
-
-
-def find_moonshine(folder: Path) -> MoonshineFiles | None:
-    """The files of a Moonshine in a folder, those in float32 before those in int8; None if it holds none.
-
-    Raises:
-        ExportError: some are missing, or it holds the two files of later models.
-    """
-    found = {
-        part: path for part in MOONSHINE for form in (".int8", "") if (path := folder / f"{part}{form}.onnx").is_file()
-    }
-    if not found:
-        if any((folder / f"{MERGED[0]}.{end}").is_file() for end in ("onnx", "ort")):
-            raise ExportError(
-                f"{folder} has {' and '.join(MERGED)}, the two files of later Moonshine models, which cannot be "
-                "imported; take the model's folder of transformers (UsefulSensors on Hugging Face), which can be"
-            )
-        return None
-    files = MoonshineFiles(found, folder / "tokens.txt")
-    missing = [f"{part}.onnx" for part in MOONSHINE if part not in found]
-    if missing or not files.tokens.is_file():
-        raise ExportError(
-            f"{folder} holds a Moonshine of sherpa-onnx without {' and '.join(missing or ['tokens.txt'])}"
-        )
-    return files
 
 
 def find_model(
@@ -146,7 +68,7 @@ def find_model(
         raise ValueError(
             f"expected each precision once, of {', '.join(PRECISIONS)}; got {', '.join(precisions) or 'none'}"
         )
-    found = _by_variant(folder)
+    found = by_variant(folder)
     complete = {name: parts for name, parts in found.items() if "model" in parts or set(TRANSDUCER) <= set(parts)}
     chosen = _choose(folder, found, complete, variant)
     parts = complete[chosen]
@@ -159,7 +81,7 @@ def find_model(
             "--precision."
         )
     graphs = {
-        precision: {part: parts[part].get(precision) or _best(parts[part]) for part in needed}
+        precision: {part: parts[part].get(precision) or best(parts[part]) for part in needed}
         for precision in precisions or held
     }
     table = tokens or folder / "tokens.txt"
@@ -168,10 +90,17 @@ def find_model(
     return ModelFiles(kind, chosen, graphs, table)
 
 
+def encoder_of_pair(folder: Path) -> Path | None:
+    """The encoder of the first model that has a decoder and no joiner, with its weights in files of their own or not;
+    None if there is no such model. Raises `ExportError` if the folder cannot be read."""
+    pairs = (parts for parts in by_variant(folder).values() if set(parts) == {"encoder", "decoder"})
+    return next((best(parts["encoder"]) for parts in pairs), None)
+
+
 Parts = dict[Part, dict[Precision, Path]]
 
 
-def _by_variant(folder: Path) -> dict[str, Parts]:
+def by_variant(folder: Path) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     try:
         for count, path in enumerate(folder.iterdir()):
@@ -192,7 +121,7 @@ def _choose(folder: Path, found: Mapping[str, Parts], complete: Mapping[str, Par
         raise ExportError(f"{folder} holds no model: it needs {KNOWN}")
     if variant is not None:
         if variant not in complete:
-            raise ExportError(f"{folder} has no model {variant!r}; it has {_listed(complete or found)}")
+            raise ExportError(f"{folder} has no model {variant!r}; it has {listed(complete or found)}")
         return variant
     if not complete:
         lacks = [
@@ -206,13 +135,13 @@ def _choose(folder: Path, found: Mapping[str, Parts], complete: Mapping[str, Par
             "uncached_decode.onnx and cached_decode.onnx."
         )
     if len(complete) > 1:
-        raise ExportError(f"{folder} holds several models, choose one with --variant: {_listed(complete)}")
+        raise ExportError(f"{folder} holds several models, choose one with --variant: {listed(complete)}")
     return next(iter(complete))
 
 
-def _listed(variants: Mapping[str, object]) -> str:
+def listed(variants: Mapping[str, object]) -> str:
     return ", ".join(map(repr, list(variants)[:10]))
 
 
-def _best(files: Mapping[Precision, Path]) -> Path:
+def best(files: Mapping[Precision, Path]) -> Path:
     return next(files[precision] for precision in PRECISIONS if precision in files)

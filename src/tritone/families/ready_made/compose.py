@@ -13,7 +13,7 @@ from tritone.bundle.manifest import Features, State
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.onnx.front_end import utterance_features, window_features, window_samples
 from tritone.families.onnx.source import Source
-from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout
+from tritone.families.ready_made.layouts import OfflineSizes, StreamLayout, UtteranceLayout
 
 Spec = tuple[int, Sequence[int | str]]
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
-from tritone.families.onnx.front_end import LEAD, PADDING, is_nemo, least_samples, stream_lead, window_samples
+from tritone.families.onnx.front_end import LEAD, PADDING, is_log_mel, least_samples, stream_lead, window_samples
 from tritone.families.onnx.source import Source
 from tritone.families.onnx.trial import FLOAT_NOISE, Floats, features_of, largest_difference, run, signal, typical_size
-from tritone.families.sherpa_onnx.compose import STEPS, state_names
-from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout
+from tritone.families.ready_made.compose import STEPS, state_names
+from tritone.families.ready_made.layouts import OfflineSizes, StreamLayout, UtteranceLayout
 from tritone.runtime import Graph
 
 MAX_FIRST_FRAME = 40  # feature frames; networks with frames of 40 ms need 7 to 15 for their first one
@@ -284,7 +284,7 @@ def _whole_stream(waveform: Floats, features: Features, sample_rate: int, layout
     After a stream comes as much padding as a window has beyond its shift; in NeMo's it is followed by silence.
     """
     more = layout.pad_frames + layout.window_frames
-    if is_nemo(features):
+    if is_log_mel(features):
         feats = features_of(np.pad(waveform, (0, more * features.frame_shift)), features, sample_rate)
         feats = np.pad(feats, ((layout.lead_frames, 0), (0, 0)), constant_values=LEAD)
         return feats, -(-len(waveform) // features.frame_shift)

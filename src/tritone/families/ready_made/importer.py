@@ -30,10 +30,10 @@ from tritone.families.onnx.front_end import least_samples, stream_lead, window_s
 from tritone.families.onnx.large import write
 from tritone.families.onnx.source import Source, check_features, check_types, read_source
 from tritone.families.onnx.trial import MAX_DIFFERENCE, opened, run
-from tritone.families.sherpa_onnx import compose, measure
-from tritone.families.sherpa_onnx.folder import ModelFiles, Part
-from tritone.families.sherpa_onnx.layouts import OfflineSizes, StreamLayout, UtteranceLayout, stream_layout
-from tritone.families.sherpa_onnx.measure import Leak
+from tritone.families.ready_made import compose, measure
+from tritone.families.ready_made.folder import ModelFiles, Part
+from tritone.families.ready_made.layouts import OfflineSizes, StreamLayout, UtteranceLayout, stream_layout
+from tritone.families.ready_made.measure import Leak
 from tritone.runtime import Graph
 
 SAMPLE_RATE = 16000
