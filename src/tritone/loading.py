@@ -153,9 +153,9 @@ def _bundle(what: Source, device: str, precision: str | None, trust: bool) -> Bu
 
 def _ensemble(spec: Source, kind: type[Model], given: dict[str, Any], trust: bool) -> "Ensemble":
     """The models that a file wires to each other."""
-    from tritone.families.generic.steps import bundles_of
     from tritone.pipelines.wiring.ensemble import Ensemble
     from tritone.pipelines.wiring.spec import read_spec
+    from tritone.prepare.steps import bundles_of
 
     if not issubclass(Ensemble, kind):
         raise InputError(f"{spec} is the file of an ensemble, and {kind.__name__} is not what it becomes; use load")

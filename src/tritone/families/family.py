@@ -76,6 +76,8 @@ class Family:
     `pickles`, `weights`: patterns of names of files that hold a pickle, and of others beyond safetensors and ONNX.
     `extra`: which of Tritone's extras the export needs. `int8`: whether such models can be exported so.
     `count`: a function that counts the numbers in a file of weights, None if it is none of its files.
+    `installed`: a function that says where an installed package has such a model, for the demo's page; raises
+    `TritoneError` if none has, and says how to get one.
     `reader`: a function of what a folder of ready-made graphs holds (`ctc`, `transducer`, or a `pair` of encoder and
     decoder) and of the metadata of its first graph: the `Importer` that reads them, True if this family's own export
     does, with the argument `folder`, and False if they are another's.
@@ -100,6 +102,7 @@ class Family:
     extra: str = "export"
     int8: bool = False
     count: str = ""
+    installed: str = ""
     reader: str = ""
     unit: str = "log probability"
     original: str = "the torch network"
@@ -134,6 +137,11 @@ class Family:
     def count_numbers(self, path: Path) -> int | None:
         """How many numbers a file of weights holds, if the family can say that of it."""
         return self._load(self.count)(path) if self.count else None
+
+    def installed_file(self) -> Path:
+        """Where an installed package has such a model, see `installed`."""
+        found: Path = self._load(self.installed)()
+        return found
 
     def reader_of(self, kind: str, metadata: Mapping[str, str]) -> Any:
         """What of this family reads a folder of ready-made graphs, see `reader`."""

@@ -32,6 +32,7 @@ from tritone.runtime.graph import Array
 Axis = int | str | None
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
+FUNCTION_ROWS = 32  # of a call of a Python function, where nobody says how many
 MAX_BATCH_SIZE = 8  # where a graph has a batch axis, and nobody says how many rows to join
 SIZES = (16, 32, 64, 128, 224, 8, 4, 2, 1, 3, 512, 4096, 16000)  # of open axes, in the order in which they are tried
 IMAGE_SIZES = (224, 64, 32, 128, 256, 16, 8)  # and 1 then

@@ -37,13 +37,13 @@ from tritone.families.ready_made.measure import Leak
 from tritone.runtime import Graph
 
 SAMPLE_RATE = 16000
-ICEFALL = Features(snip_edges=False, sample_scale=1.0, high_freq=-400.0)
+USUAL = Features(snip_edges=False, sample_scale=1.0, high_freq=-400.0)
 """What icefall trains on and sherpa-onnx computes by default."""
 
 WENET = Features()
 """What WeNet trains on."""
 
-OFFLINE_CTC: Mapping[str, Features] = {"zipformer2_ctc": ICEFALL, "wenet_ctc": WENET}
+OFFLINE_CTC: Mapping[str, Features] = {"zipformer2_ctc": USUAL, "wenet_ctc": WENET}
 """Model types of whole-utterance CTC models."""
 
 STREAMING_CTC = ("zipformer2",)
@@ -70,7 +70,7 @@ class Importer:
     def __init__(self, files: ModelFiles, writer: BundleWriter, progress: Callable[[str], None]) -> None:
         self.files, self.writer, self.progress = files, writer, progress
         self.tokens: list[str] = []
-        self.features = ICEFALL
+        self.features = USUAL
         self.model_type = ""
         self.artifacts: list[Artifact] = []
         self.differences: dict[str, float] = {}
@@ -176,7 +176,7 @@ class Importer:
 
     def features_of(self, source: Source) -> Features:
         """The features that an encoder takes."""
-        base = OFFLINE_CTC.get(self.model_type, ICEFALL) if self.main == "model" else ICEFALL
+        base = OFFLINE_CTC.get(self.model_type, USUAL) if self.main == "model" else USUAL
         return base.model_copy(update={"num_mel_bins": source.inputs[0].shape[2] or base.num_mel_bins})
 
     def _add_offline(
@@ -323,7 +323,7 @@ class TransducerImporter(Importer):
         if found.shape != (3, self.dim):
             raise ExportError(
                 f"{path} gives vectors of {found.size // 3} numbers, the encoder's have {self.dim}. Both must be "
-                "projected to the joiner's size, as icefall's export-onnx scripts do."
+                "projected to the joiner's size, as the export-onnx scripts of upstream's recipes do."
             )
 
     def _add_joiner(self, precision: Precision, path: Path) -> None:

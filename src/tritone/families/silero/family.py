@@ -16,6 +16,7 @@ FAMILY = Family(
     options="options:SileroOptions",
     export="export:export_silero",
     recognise=_recognise,
+    installed="weights:installed_file",
     order=40,
     extra="",
     unit="probability",

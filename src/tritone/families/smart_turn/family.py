@@ -16,6 +16,7 @@ FAMILY = Family(
     options="options:SmartTurnOptions",
     export="export:export_smart_turn",
     recognise=_recognise,
+    installed="installed:installed_file",
     order=40,
     extra="",
     unit="probability",

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle, shipped_bundles
 from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError
-from tritone.families.generic.python import MAX_BATCH_SIZE, export_python
+from tritone.families.graphs.proposal import FUNCTION_ROWS
+from tritone.families.known import family
 from tritone.pipelines.wiring.spec import EnsembleSpec, Part
 
 
@@ -34,14 +35,15 @@ def bundles_of(spec: EnsembleSpec, folder: Path, made: Path) -> dict[str, Bundle
 
 def _bundle(name: str, part: Part, folder: Path, made: Path) -> Bundle:
     if part.python is not None:
-        return export_python(
+        made_of: Bundle = family("python").exporter({})(
             target=part.python,
             folder=folder,
             output=made / name,
-            max_batch_size=part.max_batch_size or MAX_BATCH_SIZE,
+            max_batch_size=part.max_batch_size or FUNCTION_ROWS,
             include=[Path(each) for each in part.include],
             requirements=part.requirements,
         )
+        return made_of
     path = folder / (part.bundle or "")
     bundle = Bundle.open(path if path.is_dir() or part.bundle not in shipped_bundles() else part.bundle)
     bundle.verify()

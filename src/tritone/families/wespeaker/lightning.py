@@ -32,7 +32,7 @@ FIXED = {
 """Settings that are read with these values alone, which all published models have."""
 
 
-def is_pyannote(content: Any) -> bool:
+def is_lightning(content: Any) -> bool:
     """Is this the content of a checkpoint of pyannote.audio?"""
     return isinstance(content, Mapping) and "pyannote.audio" in content
 
