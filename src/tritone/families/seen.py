@@ -152,27 +152,38 @@ class Seen:
     def words(self) -> frozenset[str]:
         """The texts in a checkpoint of torch.save, names of tensors among them, without what training puts in front of
         them; nothing of other files."""
-        if not self.is_like(*TORCH, "*.bin") or self.is_program:
+        is_expected = self.is_like(*TORCH, "*.bin")
+        if self.is_folder or self.is_program or not (is_expected or _starts_as_pickle(self.path)):
             return frozenset()
         try:
-            if self.members:
-                with zipfile.ZipFile(self.path) as archive:
-                    name = next(each for each in self.members if each.endswith("data.pkl"))
-                    if archive.getinfo(name).file_size > MAX_PICKLE_BYTES:
-                        raise BundleError(
-                            f"{self.path}: its pickle has more than {MAX_PICKLE_BYTES} bytes, which none has"
-                        )
-                    operations = list(pickletools.genops(archive.read(name)))
-            else:
-                with open_file(self.path) as file:
-                    operations = []
-                    for _ in range(4):  # a magic number, a version, the machine, the content
-                        operations += list(pickletools.genops(file))
+            texts = [argument for _, argument, _ in self._operations() if isinstance(argument, str)]
         except TritoneError:
             raise
         except Exception as error:  # pickletools raises what comes, as unpickling does
+            if not is_expected:
+                return frozenset()
             raise BundleError(
                 f"{self.path} is no checkpoint of torch, or is damaged ({type(error).__name__})"
             ) from error
-        texts = (argument for _, argument, _ in operations if isinstance(argument, str))
         return frozenset(PREFIXES.sub("", text) for text in texts)
+
+    def _operations(self) -> list[Any]:
+        if self.members:
+            with zipfile.ZipFile(self.path) as archive:
+                name = next(each for each in self.members if each.endswith("data.pkl"))
+                if archive.getinfo(name).file_size > MAX_PICKLE_BYTES:
+                    raise BundleError(f"{self.path}: its pickle has more than {MAX_PICKLE_BYTES} bytes, which none has")
+                return list(pickletools.genops(archive.read(name)))
+        with open_file(self.path) as file:
+            operations: list[Any] = []
+            for _ in range(4):  # a magic number, a version, the machine, the content
+                operations += pickletools.genops(file)
+            return operations
+
+
+def _starts_as_pickle(path: Path) -> bool:
+    try:
+        with open_file(path) as file:
+            return file.read(2) in (b"PK", b"\x80\x02")
+    except OSError:
+        return False
