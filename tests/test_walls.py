@@ -1,10 +1,18 @@
 """Families are folders that can be taken out: nobody else imports one or has its name in the code."""
 
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from tritone.corpus.clips import read_clips
 from walls import PACKAGE, imported, occurs
 
 FAMILIES = sorted(path.parent.name for path in (PACKAGE / "families").glob("*/family.py"))
@@ -52,3 +60,53 @@ def test_nobody_imports_a_family_or_has_its_name(family: str) -> None:
 
 def test_what_is_allowed_only_shrinks() -> None:
     assert len(ALLOWED) <= MOST_ALLOWED
+
+
+TAKEN_OUT = ("resemblyzer", "funasr", "nemo")
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import tritone
+wrong = []
+for each in pkgutil.walk_packages(tritone.__path__, "tritone.", onerror=lambda name: None):
+    if each.name.endswith("._fused"):  # a library
+        continue
+    try:
+        importlib.import_module(each.name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tritone"):
+            wrong.append(f"{each.name}: {error}")
+    except ImportError as error:
+        wrong.append(f"{each.name}: {error}")
+print("\\n".join(wrong))
+print(len(tritone.load("demo-asr").transcribe([sys.argv[1]])[0].get().text))
+"""
+
+
+@pytest.mark.slow
+def test_families_are_taken_out_for_real(tmp_path: Path) -> None:
+    """Three families, and three more by the seed of the day: all else is imported, printed, inspected and loaded."""
+    seed = date.today().isoformat()
+    others = [each for each in FAMILIES if each not in TAKEN_OUT and each != "generic"]
+    gone = [*TAKEN_OUT, *random.Random(seed).sample(others, 3)]
+    sys.stdout.write(f"seed {seed}: {', '.join(gone)} are taken out\n")
+    shutil.copytree(PACKAGE, tmp_path / "tritone", ignore=shutil.ignore_patterns("__pycache__"))
+    for each in gone:
+        shutil.rmtree(tmp_path / "tritone" / "families" / each)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
+
+    def run(*words: str) -> str:
+        where = {"env": environment, "cwd": tmp_path}
+        done = subprocess.run([sys.executable, *words], capture_output=True, encoding="utf-8", timeout=300, **where)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    wrong, length = run("-c", IMPORT_ALL, str(read_clips()[0].path)).rsplit("\n", 2)[:2]
+    assert wrong == ""
+    assert int(length) > 0
+    command = ("-c", "from tritone.cli.main import app; app(prog_name='tritone')")
+    listed = re.findall(
+        r"^  ([a-z][a-z-]+) ", run(*command, "export", "--help").partition("Commands:")[2], re.MULTILINE
+    )
+    names = {each: each.replace("_", "-") for each in FAMILIES}
+    assert set(names.values()) - set(listed) - {"generic"} == {names[each] for each in gone}
+    assert "CTC" in run(*command, "inspect", "demo-asr")
