@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from benchmarks.models.pieces import pieces, speech
 from benchmarks.models.random_bundle import export_random, options_parser
 from tritone.bundle import Bundle
+from tritone.families.export.archive import CONFIG, WEIGHTS
 from tritone.families.export.joiner import JoinerGraph
 from tritone.families.layers.log_mel import LogMel
-from tritone.families.nemo.archive import CONFIG, WEIGHTS
 from tritone.families.nemo.config import parse_config
 from tritone.families.nemo.export import export_nemo
 from tritone.families.nemo.graphs import PredictorGraph

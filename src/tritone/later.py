@@ -26,7 +26,7 @@ MODULES = {
     "recording": "tritone.longform.recording",
     # Of models: how they are found that are no bundle of this machine, and tokens that stand for bytes.
     "prepare": "tritone.prepare.prepare",
-    "steps": "tritone.families.generic.steps",
+    "steps": "tritone.prepare.steps",
     "storage": "tritone.storage",
     "byte_level": "tritone.bundle.byte_level",
     # Of streams.

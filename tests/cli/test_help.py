@@ -15,17 +15,21 @@ from tritone.cli.shared.examples import EXAMPLES
 from tritone.cli.shared.help import MOST_SHOWN
 from tritone.cli.shared.panels import FIRST, PANELS
 from tritone.cli.shared.words import check_words
+from tritone.families.known import families
 
 
 def _commands(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every command that does something, with its words."""
-    names = command.list_commands(None) if not path else list(getattr(command, "commands", ()))
+    names = command.list_commands(None) if isinstance(command, typer.core.TyperGroup) else []
     if path and (not names or command.invoke_without_command):
         yield path, command
     for name in names:
         yield from _commands(command.get_command(None, name), f"{path} {name}".strip())
 
 
+OF_FAMILIES = {f"export {name}": family for name, family in families().items()}
+EXAMPLES_OF = {**EXAMPLES, **{path: family.examples for path, family in OF_FAMILIES.items()}}
+FIRST_OF = {**FIRST, **{path: family.first for path, family in OF_FAMILIES.items() if family.first}}
 COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
@@ -62,9 +66,9 @@ def test_help_all_shows_every_option_once(path: str):
     assert "more options" not in text
 
 
-@pytest.mark.parametrize("path", FIRST)
+@pytest.mark.parametrize("path", FIRST_OF)
 def test_what_everyone_needs_is_first(path: str):
-    assert _shown(_help(path, "--help"))[:5] == list(FIRST[path])
+    assert _shown(_help(path, "--help"))[:5] == list(FIRST_OF[path])
 
 
 def test_every_name_in_the_panels_is_an_option_and_in_one_panel():
@@ -125,13 +129,13 @@ def test_summaries_of_subcommands_are_whole_on_a_narrow_terminal():
 
 
 def test_every_command_has_two_examples():
-    assert {path: len(lines) for path, lines in EXAMPLES.items()} == dict.fromkeys(COMMANDS, 2)
+    assert {path: len(lines) for path, lines in EXAMPLES_OF.items()} == dict.fromkeys(COMMANDS, 2)
 
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_examples_end_the_help_and_are_accepted(path: str):
-    assert _help(path, "--help").endswith("".join(f"  {line}\n" for line in EXAMPLES[path]))
-    for line in EXAMPLES[path]:
+    assert _help(path, "--help").endswith("".join(f"  {line}\n" for line in EXAMPLES_OF[path]))
+    for line in EXAMPLES_OF[path]:
         words = shlex.split(line.partition(" < ")[0])
         name = path.split()
         assert words[: 1 + len(name)] == ["tritone", *name]

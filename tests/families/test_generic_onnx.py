@@ -15,8 +15,9 @@ from generic_models import onnx_model, running_sum, scaled
 from tritone.bundle import Bundle, BundleWriter
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, TritoneError
-from tritone.families.generic.onnx import export_onnx, read_onnx
-from tritone.families.generic.proposal import Proposal, TensorOptions
+from tritone.families.generic.onnx import export_onnx
+from tritone.families.graphs.onnx_file import read_onnx
+from tritone.families.graphs.proposal import Proposal, TensorOptions
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.config import from_text
 from tritone.repository.serving import ServingOptions

@@ -369,7 +369,7 @@ FAULTS: dict[str, tuple[str, Callable[[onnx.ModelProto], None], str]] = {
     "weights missing": ("encoder", external("weights.bin"), "cannot read .*encoder.onnx or its weights"),
     "old opset": ("encoder", opset(11), "is written in opset 11; at least 13"),
     "foreign operator": ("encoder", foreign_node, "needs operators of somebody.else"),
-    "lengths missing": ("encoder", lost_output, "this is not the interface of icefall's export-onnx scripts"),
+    "lengths missing": ("encoder", lost_output, "this is not the interface of upstream's export-onnx scripts"),
     "doubles": ("encoder", double_input, "first should come features, float32|not a valid ONNX graph"),
 }
 

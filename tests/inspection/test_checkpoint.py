@@ -12,7 +12,7 @@ import torch
 
 from graphs import scaled
 from tritone.errors import BundleError
-from tritone.inspection.checkpoint import is_pickled, recognise
+from tritone.families.known import is_pickled, recognise
 
 
 def folder(path: Path, **files: str | bytes) -> Path:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import tritone
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError
+from tritone.families.known import refuse_foreign
 from tritone.prepare import explain
-from tritone.runtime.foreign import refuse_foreign
 
 
 def nemo(path: Path, target: str) -> None:

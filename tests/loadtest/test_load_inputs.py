@@ -22,7 +22,6 @@ from tritone.describe import described_models, write_descriptions
 from tritone.describe.models import DescribedModel, DescribedTensor
 from tritone.errors import InputError
 from tritone.families.generic.python import export_python
-from tritone.families.generic.steps import bundles_of
 from tritone.loadtest.findings.result import Measurement, Report
 from tritone.loadtest.options import TENSORS, LoadOptions, WindowPlan
 from tritone.loadtest.pages.page import cards_of, html_report, notices_of, tables_of, to_markdown
@@ -33,6 +32,7 @@ from tritone.loadtest.senders.samples import Input, Sample, encode_samples
 from tritone.loadtest.senders.wire import Reply, Target
 from tritone.loadtest.workload.inputs import made_inputs, read_inputs
 from tritone.pipelines.wiring.spec import read_spec
+from tritone.prepare.steps import bundles_of
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.wired import build_ensemble
 from tritone.server import TritonServer

@@ -1,12 +1,10 @@
 """`tritone demo`: a real Triton answers, on this machine, from Whisper tiny.en and what comes with the package."""
 
-import hashlib
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -38,14 +36,13 @@ from tritone.demo import (
     yardstick,
 )
 from tritone.demo.run import CONCURRENCY
-from tritone.errors import OperatorError
+from tritone.errors import OperatorError, TritoneError
 from tritone.evaluate.score import pool
+from tritone.families.known import families
 from tritone.gateway.options import DEFAULT_PORT
 from tritone.installing import pip_install
 
 SMALL_ASR = ("demo-asr", "demo-transducer")
-SMART_TURN = "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"  # in the package pipecat-ai 1.14.0
-SMART_TURN_SHA256 = "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f"
 REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
 
 
@@ -159,46 +156,21 @@ def _serve_page(bundles: Sequence[str], port: int, *, detect: bool) -> None:
         typer.echo(f"The page: {address}   (Ctrl-C ends it)")
 
     with tempfile.TemporaryDirectory(prefix="tritone-vad-") as folder:
-        detector = _voice_activity(Path(folder) / "silero") if detect else []
-        turns = _turns(Path(folder) / "smart-turn") if detector else []
-        with serve_page([*bundles, *detector, *turns], _stage, port=port, on_address=on_address) as server:
+        carried = list(_carried(Path(folder))) if detect else []
+        with serve_page([*bundles, *carried], _stage, port=port, on_address=on_address) as server:
             server.run()
 
 
-def _voice_activity(output: Path) -> list[str]:
-    """A bundle of silero-vad's network, where its package and onnx are installed."""
-    if find_spec("silero_vad") is None or find_spec("onnx") is None:
-        typer.echo(
-            "no voice activity: pauses end segments by the models' own rules. For silero-vad's: "
-            f"{pip_install('import')}, then pip install --no-deps silero-vad",
-            err=True,
-        )
-        return []
-    from tritone.families.silero.export import export_silero
-
-    export_silero(output=output)
-    return [str(output)]
-
-
-def _turns(output: Path) -> list[str]:
-    """A bundle of Smart Turn v3.2, where the package is installed that carries it."""
-    package = find_spec("pipecat")
-    file = None if package is None or package.origin is None else Path(package.origin).parent / SMART_TURN
-    if file is None or not file.is_file():
-        typer.echo(
-            "turns end in silence. To have Smart Turn say when they end: pip install --no-deps pipecat-ai==1.14.0",
-            err=True,
-        )
-        return []
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    if digest != SMART_TURN_SHA256:
-        typer.echo(f"turns end in silence: {file} has the SHA-256 {digest}, not {SMART_TURN_SHA256}", err=True)
-        return []
-    from tritone.families.smart_turn.export import export_smart_turn
-
-    export_smart_turn(file=file, output=output)
-    return [str(output)]
+def _carried(folder: Path) -> Iterator[str]:
+    """Bundles of the models that installed packages carry: of voice activity and ends of turns."""
+    for name, each in families().items():
+        if each.installed:
+            try:
+                each.exporter({})(file=each.installed_file(), output=folder / name)
+            except TritoneError as error:
+                typer.echo(f"the page goes without {name}: {error}", err=True)
+            else:
+                yield str(folder / name)
 
 
 def _alike(runs: Sequence[Run]) -> Iterator[list[Run]]:

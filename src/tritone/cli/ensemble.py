@@ -42,9 +42,9 @@ def ensemble(
     Names, types and sizes along the wires are checked before anything is written. Functions that the file names are
     imported, which runs code of their modules.
     """
-    from tritone.families.generic.steps import bundles_of
     from tritone.pipelines.wiring.spec import read_spec
     from tritone.pipelines.wiring.wires import wire
+    from tritone.prepare.steps import bundles_of
     from tritone.repository.config import ModelOptions
     from tritone.repository.wired import build_ensemble
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tritone.bundle import Bundle
+from tritone.bundle.manifest import Manifest
 from tritone.demo.run import DRAIN_S
 from tritone.gateway.options import DEFAULT_PORT, GatewayOptions
 from tritone.gateway.server import GatewayServer, listen
@@ -20,6 +21,7 @@ from tritone.server.watch import kept_alive
 
 MODELS = ModelOptions(max_batch_size=8, max_streams=16)
 PAUSE_S = 0.8  # that ends a segment where no voice activity is served
+TURN_TENSORS = ["waveform", "probability"]  # of a model that says when a speaker has finished
 HOST = "localhost"  # the name by which browsers give a page without TLS the microphone
 
 
@@ -67,7 +69,7 @@ def serve_page(
                 chosen["streaming"] = models["offline"]
             if writes:
                 chosen = models | chosen
-            if detects and manifest.provenance.family == "smart_turn":
+            if detects and _finds_turns(manifest):
                 turn_model = models["generic"]
         stage("starting Triton")
         ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
@@ -81,3 +83,9 @@ def serve_page(
             )
             yield GatewayServer(gateway, on_started=lambda server: on_address(f"http://{HOST}:{server.port}/"))
             stage("stopping Triton")
+
+
+def _finds_turns(manifest: Manifest) -> bool:
+    """Is it a model that says of audio how likely a speaker has finished? See docs/applications/turns.md."""
+    tensors = manifest.tensors
+    return tensors is not None and [each.name for each in (*tensors.inputs, *tensors.outputs)] == TURN_TENSORS

@@ -47,7 +47,9 @@ class GatewayOptions:
     vad_model: str = option("", "Model that finds speech in live streams.")
     speaker_model: str = option("", "Model that tells speakers apart; not needed if there is only one.")
     turn_model: str = option(
-        "", "Model that says after a pause whether a speaker has finished, such as Smart Turn; it needs voice activity."
+        "",
+        "Model that says after a pause whether a speaker has finished (docs/applications/turns.md); it needs voice "
+        "activity.",
     )
     chunk_ms: float = option(160.0, "Audio of a live stream that is sent at a time, in ms.")
     ping_s: float = option(

@@ -7,7 +7,7 @@ Commands, parameters of requests and of served models, and tables of the documen
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -35,6 +35,7 @@ class Option:
     modes: tuple[str, ...] = ()  # of a search, that look at it; none: all
     kinds: tuple[str, ...] = ()  # of models that look at it; none: all that have such options
     metavar: str | None = None  # on command lines
+    argument: bool = False  # on command lines, without a flag
     flags: tuple[str, ...] = ()  # on command lines, where they do not follow from the name
     percent: bool = False  # on command lines, of a share of 1
     auto: bool = False  # whether "auto" stands for the default of a number on command lines
@@ -92,6 +93,15 @@ def described(options: type) -> Mapping[str, Option]:
             name = description.pop("name") or each.name
             found[name] = Option(name=name, field=each.name, type=types[each.name], default=each.default, **description)
     return found
+
+
+def changed_flags(options: Any, among: Collection[str]) -> list[str]:
+    """The flags of those fields of an instance that have another value than their default."""
+    return [
+        each.flag
+        for each in described(options.__class__).values()
+        if each.field in among and getattr(options, each.field) not in (None, each.default)
+    ]
 
 
 def check_bounds(options: Any) -> None:

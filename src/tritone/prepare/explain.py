@@ -4,17 +4,16 @@ import os
 import shlex
 from dataclasses import replace
 
+from tritone.families.family import Checkpoint
+from tritone.families.known import family, foreign, recognise
 from tritone.inspection import Inspection, inspect_path
-from tritone.inspection.checkpoint import Checkpoint, recognise
 from tritone.installing import pip_install
 from tritone.paths import local
 from tritone.prepare.prepare import Identified, identify, is_repository, model_name
 from tritone.repository.folder import CONFIG
-from tritone.runtime.foreign import foreign
 from tritone.storage import parse
 
 SERVE = "tritone serve repository"
-GRAPHS = ("onnx", "torch-export", "torchscript")
 
 
 def explain(what: str, *, trust: bool = False) -> Inspection:
@@ -37,7 +36,7 @@ def explain(what: str, *, trust: bool = False) -> Inspection:
     if found.checkpoint is None:
         return replace(inspect_path(what), commands=_of_bundle(what))
     checkpoint = found.checkpoint
-    if checkpoint.family in GRAPHS:
+    if family(checkpoint.family).is_graph:
         return replace(inspect_path(checkpoint.arguments["model"]), commands=commands(found, checkpoint))
     return _of_checkpoint(found, checkpoint)
 

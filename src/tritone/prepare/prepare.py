@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +23,9 @@ import psutil
 from tritone.bundle import Bundle, resolve, shipped_bundles
 from tritone.bundle.bundle import MANIFEST
 from tritone.errors import BundleError, ExportError, MissingDependencyError, OperatorError, StorageError
-from tritone.inspection.checkpoint import Checkpoint, recognise
+from tritone.families.export.options import ExportOptions
+from tritone.families.family import Checkpoint, Family
+from tritone.families.known import family, recognise
 from tritone.installing import pip_install
 from tritone.paths import CACHE, local
 from tritone.prepare import cache
@@ -42,27 +43,6 @@ Notify: TypeAlias = Callable[[str], None]
 # float32 alone and with int8; in memory at least.
 DISK, DISK_INT8, MEMORY = 9, 12, 16
 SPARE_BYTES = 400 * 2**20  # of packages, and of the graphs that are compared
-MODULES: Mapping[str, tuple[str, str]] = {
-    "onnx": ("generic.onnx", "export_onnx"),
-    "torch-export": ("generic.torch_export", "export_torch_export"),
-    "torchscript": ("generic.torchscript", "export_torchscript"),
-    "sherpa-onnx": ("sherpa_onnx.export", "export_sherpa_onnx"),
-    "smart-turn": ("smart_turn.export", "export_smart_turn"),
-}
-"""Where the function of an export is, below `tritone.families`; of others `NAME.export`, `export_NAME`."""
-NETWORKS = (
-    "whisper",
-    "hf",
-    "funasr",
-    "icefall",
-    "jasper",
-    "nemo",
-    "pyannote",
-    "resemblyzer",
-    "speechbrain",
-    "wenet",
-    "wespeaker",
-)  # which have precisions and runtimes
 NEEDED = {"export": ("torch", "onnx", "onnxscript", "sentencepiece", "safetensors")}
 
 
@@ -237,7 +217,7 @@ def _offline_bundle(address: Address) -> bool:
 def _options(checkpoint: Checkpoint, gpu: bool, precision: str | None) -> dict[str, Any]:
     """The options of the export, as its function takes them."""
     graph = {each.suffix for each in checkpoint.files} == {".onnx"} and precision in (None, "fp32")
-    if checkpoint.family not in NETWORKS or graph:  # which is taken as it is
+    if not _is_network(checkpoint) or graph:  # which is taken as it is
         return {}
     if precision is not None:
         runtimes = ("torch",) if gpu or precision == "bf16" else ("onnxruntime",)
@@ -247,6 +227,12 @@ def _options(checkpoint: Checkpoint, gpu: bool, precision: str | None) -> dict[s
     if checkpoint.int8:
         return {"precisions": ("fp32", "int8"), "lenient": True}
     return {"precisions": ("fp32",)}
+
+
+def _is_network(checkpoint: Checkpoint) -> bool:
+    """Has its export precisions and runtimes?"""
+    of = family(checkpoint.family)
+    return bool(of.options) and issubclass(of.option_class, ExportOptions)
 
 
 def _key(found: Identified, checkpoint: Checkpoint, options: Mapping[str, Any], precision: str | None) -> str:
@@ -266,10 +252,10 @@ def _key(found: Identified, checkpoint: Checkpoint, options: Mapping[str, Any], 
 
 
 def _check_packages(what: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    missing = [each for each in NEEDED.get(checkpoint.extra, ()) if find_spec(each) is None]
-    if missing:
+    extra = checkpoint.extra or ""
+    if missing := [each for each in NEEDED.get(extra, ()) if find_spec(each) is None]:
         raise MissingDependencyError(
-            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: {pip_install(checkpoint.extra)}"
+            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: {pip_install(extra)}"
         )
 
 
@@ -284,11 +270,10 @@ def _export(
 ) -> dict[str, Any]:
     """Export into a folder of the cache; returns what is kept beside the bundle."""
     _check_room(checkpoint, "int8" in options.get("precisions", ()), target.parent, notify)
-    module, function = MODULES.get(checkpoint.family, (f"{checkpoint.family}.export", f"export_{checkpoint.family}"))
-    run = getattr(import_module(f"tritone.families.{module}"), function)
-    more = {} if module.startswith("generic.") else {"progress": notify}
+    of = family(checkpoint.family)
+    more = {"progress": notify} if of.options else {}
     try:
-        report = run(**checkpoint.arguments, output=target, name=name, **options, **more)
+        report = of.exporter(checkpoint.arguments)(**checkpoint.arguments, output=target, name=name, **options, **more)
     except ExportError as error:
         raise ExportError(
             f"{error} `tritone export {checkpoint.family}` has more options; what it writes can be served."
@@ -304,8 +289,6 @@ def _export(
     }
     bundle = Bundle.open(target)
     if "int8" in options.get("precisions", ()) and choosing:
-        from tritone.families.export.options import ExportOptions
-
         if "int8" in {each.precision for each in bundle.manifest.artifacts}:
             notify("comparing the time of a clip in fp32 and in int8")
         moved = [drift.moved for file, drift in report.drifts.items() if ".int8." in file]
@@ -320,7 +303,7 @@ def _export(
 def _check_room(checkpoint: Checkpoint, int8: bool, folder: Path, notify: Notify) -> None:
     """Raise `OperatorError` if the disk or the memory cannot be enough."""
     numbers = _numbers(checkpoint)
-    disk = numbers * (DISK_INT8 if int8 else DISK) if checkpoint.family in NETWORKS else 4 * numbers
+    disk = numbers * (DISK_INT8 if int8 else DISK) if _is_network(checkpoint) else 4 * numbers
     disk += 2**20
     memory = numbers * MEMORY + SPARE_BYTES
     free = shutil.disk_usage(folder).free
@@ -339,17 +322,15 @@ def _check_room(checkpoint: Checkpoint, int8: bool, folder: Path, notify: Notify
 
 
 def _numbers(checkpoint: Checkpoint) -> int:
-    """About how many numbers the weights have, as the heads of CTranslate2's and of safetensors' files say; else of 4
-    bytes each."""
-    return sum(_numbers_in(each) for each in checkpoint.files)
+    """About how many numbers the weights have, as the family or the heads of safetensors' files say; else of 4 bytes
+    each."""
+    return sum(_numbers_in(each, family(checkpoint.family)) for each in checkpoint.files)
 
 
-def _numbers_in(path: Path) -> int:
+def _numbers_in(path: Path, of: Family) -> int:
     size = path.stat().st_size
-    if path.name == "model.bin":
-        from tritone.families.whisper.ctranslate2 import read_tensors
-
-        return sum({id(each): each.size for each in read_tensors(path).values()}.values())  # an alias counts once
+    if (count := of.count_numbers(path)) is not None:
+        return count
     if path.suffix == ".safetensors":
         with path.open("rb") as file:
             head = file.read(2**20)

@@ -12,13 +12,15 @@ from pathlib import Path
 import yaml
 
 from tritone.errors import StorageError
-from tritone.inspection.checkpoint import MAX_CONFIG_BYTES, check_type, is_pickled
+from tritone.families.known import check_type, families, is_pickled, pickles
+from tritone.families.seen import MAX_CONFIG_BYTES
 from tritone.storage import Address, fetch, open_store
 
-CARD, CONFIG, BINARY = "README.md", "config.json", "model.bin"
+CARD, CONFIG = "README.md", "config.json"
 SMALL = ("*.json", "*.txt", "*.yaml", "*.yml", "*.tiktoken", "*.model", "global_cmvn", CARD)
-WEIGHTS = ("*.safetensors", "*.onnx", "*.pt2", BINARY)
-PICKLES = ("*.nemo", "*.pt", "*.pth", "*.ckpt", "*.ts", "pytorch_model*.bin", "campplus*.bin")
+WEIGHTS = ("*.safetensors", "*.onnx")
+PICKLES = ("*.pt", "*.pth", "*.ckpt", "*.ts")
+"""Files of weights that any family may have; each says what else it has."""
 MAX_CARD_BYTES = 2**20
 WHY = (
     "these are pickles or programs, in which code of whoever made them can hide. Tritone reads the tensors of a pickle "
@@ -56,10 +58,22 @@ def _like(name: str, patterns: Collection[str]) -> bool:
 def _chosen(names: Collection[str]) -> tuple[set[str], set[str], set[str]]:
     """Of a folder's own files, not those below it: configs and tokens, plain weights, pickled weights."""
     here = [name for name in names if "/" not in name]
-    plain = {name for name in here if _like(name, WEIGHTS) and not is_pickled(name)}
+    plain = {name for name in here if _like(name, _plain()) and not is_pickled(name)}
     if any(name.endswith(".safetensors") for name in plain):
-        plain = {name for name in plain if name.endswith(".safetensors") or name == BINARY}
-    return {name for name in here if _like(name, SMALL)}, plain, {name for name in here if _like(name, PICKLES)}
+        plain = {name for name in plain if name.endswith(".safetensors") or _like(name, _of_families())}
+    return {name for name in here if _like(name, SMALL)}, plain, {name for name in here if _like(name, _pickled())}
+
+
+def _of_families() -> list[str]:
+    return [pattern for each in families().values() for pattern in each.weights]
+
+
+def _plain() -> list[str]:
+    return [*WEIGHTS, *_of_families()]
+
+
+def _pickled() -> list[str]:
+    return sorted({*PICKLES, *pickles()})
 
 
 def _without_pickles(address: Address) -> Callable[[Collection[str]], Collection[str]]:
@@ -90,7 +104,7 @@ def _with_pickles(address: Address) -> Callable[[Collection[str]], Collection[st
 
 
 def _check_type(address: Address, names: Collection[str]) -> None:
-    if CONFIG not in names or BINARY in names:  # CTranslate2 keeps the type of what it converted
+    if CONFIG not in names or any(_like(name, _of_families()) for name in names):  # whose config may be another's
         return
     content = open_store(address).read(CONFIG, MAX_CONFIG_BYTES)
     with suppress(ValueError, RecursionError):  # who reads it says what is wrong with it
@@ -103,5 +117,5 @@ def _nothing(address: Address, names: Collection[str]) -> str:
     some = ", ".join(sorted(names)[:5])
     return (
         f"{address} holds no weights that a command exports ({some}{' ...' if len(names) > 5 else ''}); they are "
-        f"{', '.join(WEIGHTS)} and {', '.join(PICKLES)}"
+        f"{', '.join(_plain())} and {', '.join(_pickled())}"
     )

@@ -23,8 +23,8 @@ import make
 from ensemble_models import write_parts
 from serving import quiet_options
 from tritone import load_model
-from tritone.families.generic.steps import bundles_of
 from tritone.pipelines.wiring.spec import read_spec
+from tritone.prepare.steps import bundles_of
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.wired import build_ensemble
 from tritone.server import TritonServer

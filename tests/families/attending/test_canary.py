@@ -30,9 +30,9 @@ from tritone import Client
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import EncoderDecoder
 from tritone.errors import ExportError, InputError
+from tritone.families.known import recognise
 from tritone.families.nemo.canary import prompt_of
 from tritone.families.nemo.export import export_nemo
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.attended import AttendedPipeline, timed_words
 from tritone.pipelines.whisper.options import DecodingOptions

@@ -15,8 +15,8 @@ from families.moonshine_models import CONTEXT, END, START, generated, random_mod
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError
 from tritone.families.hf.export import export_hf
+from tritone.families.known import recognise
 from tritone.families.moonshine.model import MIN_SAMPLES
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.attended import AttendedPipeline
 from tritone.pipelines.whisper.options import DecodingOptions

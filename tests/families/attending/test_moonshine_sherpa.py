@@ -15,10 +15,9 @@ import tritone
 from families.attending.make_sherpa_moonshine import LENGTHS, sound
 from families.moonshine_models import served_info
 from tritone.errors import ExportError
-from tritone.families.moonshine.sherpa_onnx import read_files
+from tritone.families.known import recognise
+from tritone.families.moonshine.sherpa_onnx import find_moonshine, read_files
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
-from tritone.families.sherpa_onnx.folder import find_moonshine
-from tritone.inspection.checkpoint import recognise
 
 GOLDEN = Path(__file__).parent / "moonshine.tar.xz"
 

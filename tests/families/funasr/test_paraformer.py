@@ -22,7 +22,7 @@ from tritone.families.funasr.export import export_funasr
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.graphs import DecoderGraph, EncoderGraph
 from tritone.families.funasr.paraformer import Paraformer
-from tritone.inspection.checkpoint import recognise
+from tritone.families.known import recognise
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching import paraformer as searching

@@ -18,8 +18,8 @@ from tritone.cli.main import app
 from tritone.corpus.clips import read_clips
 from tritone.errors import BundleError, ExportError
 from tritone.families.funasr.export import export_funasr
+from tritone.families.known import recognise
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.punctuation import Punctuator
 from tritone.texts.marks import Marker
 from tritone.transcript import Alternative, Span, Transcript

@@ -24,7 +24,7 @@ from tritone.families.funasr.export import export_funasr
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.graphs import SenseVoiceGraph
 from tritone.families.funasr.model import LANGUAGES, SenseVoice
-from tritone.inspection.checkpoint import recognise
+from tritone.families.known import recognise
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript

@@ -10,8 +10,8 @@ from onnx import TensorProto
 import sherpa_toys
 from families.funasr import upstream
 from tritone.errors import ExportError
+from tritone.families.known import recognise
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.search.options import SearchOptions
 

@@ -16,9 +16,9 @@ from tritone.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.funasr.export import export_funasr
 from tritone.families.funasr.sherpa_onnx import read_state
+from tritone.families.known import recognise
 from tritone.families.onnx.source import read_source
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.streaming import StreamingPipeline
 from tritone.pipelines.streams import Step
 from tritone.transcript import Transcript

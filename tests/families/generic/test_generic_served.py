@@ -24,7 +24,7 @@ from tritone.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.client import Client
 from tritone.errors import InputError, TritoneError
 from tritone.families.generic.onnx import export_onnx
-from tritone.families.generic.proposal import TensorOptions
+from tritone.families.graphs.proposal import TensorOptions
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.serving import ServingOptions, checked
 from tritone.server import TritonServer

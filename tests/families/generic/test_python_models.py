@@ -13,8 +13,8 @@ import tritone
 from ensemble_models import write_parts
 from serving import TIMEOUT_S, quiet_options
 from tritone.families.generic.python import export_python
-from tritone.families.generic.steps import bundles_of
 from tritone.pipelines.wiring.spec import read_spec
+from tritone.prepare.steps import bundles_of
 from tritone.repository.build import build_repository
 from tritone.repository.config import ModelOptions
 from tritone.repository.wired import build_ensemble

@@ -13,9 +13,9 @@ import tritone
 from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError, OperatorError
-from tritone.families.generic.proposal import TensorOptions
 from tritone.families.generic.torch_export import export_torch_export
 from tritone.families.generic.torchscript import export_torchscript
+from tritone.families.graphs.proposal import TensorOptions
 
 
 class Words(torch.nn.Module):

@@ -14,8 +14,8 @@ from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.hf.export import export_hf
+from tritone.families.known import recognise
 from tritone.families.onnx.writer import export_graph
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime import open_graph

@@ -18,10 +18,10 @@ from tritone.bundle.bundle import Bundle
 from tritone.corpus.clips import read_clips
 from tritone.errors import AudioError, BundleError, ExportError, InputError
 from tritone.families.export.report import ExportReport
+from tritone.families.known import recognise
 from tritone.families.nemo.diarization import SIZES
 from tritone.families.nemo.diarization_export import parse_config
 from tritone.families.nemo.export import export_nemo
-from tritone.inspection.checkpoint import recognise
 from tritone.pipelines.detector import Detector, SpeakerDetector
 from tritone.pipelines.diarization import SIZES as FED
 from tritone.pipelines.diarization import DiarizationStreams

@@ -16,11 +16,12 @@ from families.hf_models import write_json
 from families.parakeet_models import CLASSES, LANGUAGES, PIECES, features_of, random_model, save, write
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
+from tritone.families.known import recognise
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.export import export_nemo
+from tritone.families.nemo.family import TYPES as OF_NEMO
 from tritone.families.nemo.folder import VOCAB_SIZES, parse_folder, read_folder
 from tritone.families.nemo.graphs import OfflineGraph
-from tritone.inspection.checkpoint import OF_NEMO, recognise
 
 LENGTHS = (16000, 9000, 24321, 12345)
 ALLOWED = 2e-4  # of numbers up to 20, in float32

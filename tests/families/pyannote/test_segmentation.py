@@ -18,8 +18,8 @@ from families.pyannote.upstream import AT_ONCE, PATH, SPEAKERS, WINDOW_S, shapes
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import AudioError, ExportError, InputError
+from tritone.families.known import recognise
 from tritone.families.pyannote.export import export_pyannote, load_segmentation
-from tritone.inspection.checkpoint import recognise
 from tritone.kinds import kind_of
 from tritone.pipelines.segmentation import OUTPUTS, SegmentationPipeline
 from tritone.pipelines.segmenter import Segmenter

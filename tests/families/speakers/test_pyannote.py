@@ -16,10 +16,10 @@ from families.speakers.upstream import PATH, signals, tensors
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError
+from tritone.families.known import recognise
 from tritone.families.wespeaker.checkpoint import read_model
 from tritone.families.wespeaker.config import FeatureConfig, ModelConfig, ResNetConfig
 from tritone.families.wespeaker.names import tensor_shapes
-from tritone.inspection.checkpoint import recognise
 from tritone.runtime import open_graph
 
 SETTINGS = {

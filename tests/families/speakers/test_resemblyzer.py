@@ -15,9 +15,9 @@ from families.speakers.upstream import LENGTHS, PATH, Array, resemblyzer_state, 
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError
+from tritone.families.known import recognise
 from tritone.families.resemblyzer.export import export_resemblyzer, load_encoder
 from tritone.families.resemblyzer.features import FRAME_SHIFT, PART, STEP, count_parts
-from tritone.inspection.checkpoint import recognise
 from tritone.runtime import Graph, open_graph
 
 

@@ -14,11 +14,11 @@ from families.speakers.upstream import PATH, Array, filled, signals, speechbrain
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError
+from tritone.families.known import recognise
 from tritone.families.speechbrain.config import read_config
 from tritone.families.speechbrain.export import export_speechbrain
 from tritone.families.speechbrain.features import Decibels
 from tritone.families.speechbrain.model import Ecapa
-from tritone.inspection.checkpoint import recognise
 from tritone.runtime import Graph, open_graph
 
 

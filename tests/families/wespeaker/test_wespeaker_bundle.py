@@ -25,13 +25,14 @@ from tritone.families.export.drift import read_recordings
 from tritone.families.export.embedding_drift import EmbeddingDrift
 from tritone.families.export.options import ExportOptions
 from tritone.families.export.report import ExportReport
+from tritone.families.known import recognise
+from tritone.families.layers.normalised import normalised
 from tritone.families.wespeaker.config import FeatureConfig
 from tritone.families.wespeaker.export import export_wespeaker
-from tritone.families.wespeaker.features import SpeakerFeatures, normalised
+from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.families.wespeaker.options import WespeakerOptions
-from tritone.inspection.checkpoint import recognise
 from tritone.runtime import Graph, open_graph
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 

@@ -14,9 +14,9 @@ from families.whisper_models import random_model, write_openai
 from shared import Shared
 from sherpa_whisper import write_sherpa
 from tritone.errors import ExportError
+from tritone.families.known import recognise
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.families.whisper.checkpoint import read_checkpoint
-from tritone.inspection.checkpoint import recognise
 
 
 def make(folder: Path) -> tuple[Path, Path, Path]:

@@ -12,7 +12,7 @@ from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.repository.serving import ExportServing, checked
 
 if TYPE_CHECKING:
-    from tritone.families.generic.proposal import Proposal
+    from tritone.families.graphs.proposal import Proposal
 
 
 @dataclass(frozen=True, kw_only=True)

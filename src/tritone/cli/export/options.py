@@ -8,11 +8,11 @@ What is a list in the library is text with commas on the command line.
 import collections.abc
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import typer
 
@@ -22,29 +22,27 @@ Values: TypeAlias = dict[str, Any]
 """What was given on the command line, by the names of the library's options."""
 
 
-def with_options(
-    options: type, *, optional: Collection[str] = (), only: Collection[str] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command a family's options beside its own parameters; it gets their values as its first argument.
+def with_options(options: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a family's options; it gets their values as its argument.
 
     Args:
         options: the dataclass of the family, whose own options come first in the help.
-        optional: options that need not be given to the command although the library needs them.
-        only: offer no others than these.
     """
     own = inspect.get_annotations(options)
     offered: dict[str, inspect.Parameter] = {}
     conversions: dict[str, Callable[[Any], Any]] = {}
     for name, option in sorted(described(options).items(), key=lambda each: each[0] not in own):
-        if only is not None and name not in only:
-            continue
         kind, default = option.type, option.default
         if default is REQUIRED:
-            default, kind = (None, kind | None) if name in optional else (inspect.Parameter.empty, kind)
+            default = inspect.Parameter.empty
         taken, conversions[name] = _taken(kind, option.flag)
         flags = option.flags or ((option.flag,) if taken is bool else ())
         least, most = (None if math.isinf(bound) else bound for bound in (option.least, option.most))
-        info = typer.Option(*flags, help=option.help, min=least, max=most)
+        described_as: Any = {"help": option.help, "metavar": option.metavar}
+        if option.argument:
+            info = typer.Argument(**described_as)
+        else:
+            info = typer.Option(*flags, min=least, max=most, **described_as)
         default = ",".join(default) if isinstance(default, tuple) else default
         offered[name] = inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, info]
@@ -52,31 +50,14 @@ def with_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def called(**given: Any) -> None:
-            found = {name: given.pop(name) for name in offered}
-            values = {name: None if value is None else conversions[name](value) for name, value in found.items()}
-            command(values, **given)
+            command({name: None if value is None else conversions[name](value) for name, value in given.items()})
 
-        types = get_type_hints(command, include_extras=True)
-        rest = list(inspect.signature(command).parameters.values())[1:]
-        parameters = [
-            *offered.values(),
-            *(each.replace(kind=each.KEYWORD_ONLY, annotation=types[each.name]) for each in rest),
-        ]
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        called.__signature__ = inspect.Signature(list(offered.values()))  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in offered.values()}
         called.__name__, called.__doc__ = command.__name__, command.__doc__
         return called
 
     return decorate
-
-
-def flags_given(options: type, values: Values, among: Collection[str]) -> list[str]:
-    """The flags of those options that have another value than their default."""
-    return [
-        each.flag
-        for name, each in described(options).items()
-        if name in among and values[name] not in (None, each.default)
-    ]
 
 
 def names(text: str) -> tuple[str, ...]:

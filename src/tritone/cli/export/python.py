@@ -7,7 +7,7 @@ import typer
 
 from tritone.cli.export.run import function_of, usage_errors
 from tritone.cli.shared.inspection_printer import print_inspection
-from tritone.families.generic.python import MAX_BATCH_SIZE
+from tritone.families.graphs.proposal import FUNCTION_ROWS
 
 
 def python(
@@ -21,7 +21,7 @@ def python(
     name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
     max_batch_size: Annotated[
         int, typer.Option(min=0, help="Most rows in one call; 0: requests have no axis of rows.")
-    ] = MAX_BATCH_SIZE,
+    ] = FUNCTION_ROWS,
     include: Annotated[
         list[Path] | None,
         typer.Option(help="File or folder beside the module that it reads; may be given several times."),

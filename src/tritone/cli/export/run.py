@@ -3,27 +3,29 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from tritone.cli.export.engines import plan_runtimes, progress
 from tritone.cli.export.options import Values
 from tritone.errors import MissingDependencyError
+from tritone.families.family import Family
 from tritone.installing import pip_install
 
-if TYPE_CHECKING:
-    from tritone.families.export.report import ExportReport
 
-
-def export(family: str, values: Values, unit: str, original: str = "the torch network") -> None:
-    """Run the export of a family; `unit` is of the differences from `original` in its report."""
-    run = function_of(f"{family}.export", f"export_{family}")
+def export(family: Family, values: Values) -> None:
+    """Run the export of a family, print its report and where its bundle is, and build engines if they are asked for."""
+    run = family.exporter(values)
     with usage_errors():
-        planned = plan_runtimes(values["runtimes"], values["precisions"])
-        report = run(**{**values, "runtimes": planned.runtimes}, progress=progress)
-    print_report(report, unit, original)
-    planned.build_engines(report.bundle)
+        planned = plan_runtimes(values["runtimes"], values["precisions"]) if "runtimes" in values else None
+        given = values if planned is None else {**values, "runtimes": planned.runtimes}
+        report = run(**given, progress=progress)
+    for line in report.lines(family.unit, family.original.format(**values)):
+        typer.echo(line, err=True)
+    typer.echo(report.path)
+    if planned is not None and planned.engines:
+        planned.build_engines(report.bundle)
 
 
 def function_of(module: str, name: str, extra: str = "export") -> Callable[..., Any]:
@@ -44,17 +46,3 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def print_report(report: "ExportReport", unit: str, original: str = "the torch network") -> None:
-    """Print how an export went, and on stdout where the bundle is; `unit` is of the differences from `original`."""
-    typer.echo(
-        f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True
-    )
-    for graph, difference in report.differences.items():
-        typer.echo(f"  {graph}: largest difference from {original} {difference:.2e} ({unit})", err=True)
-    for graph, drift in report.drifts.items():
-        typer.echo(f"  {graph} on audio, against float32: {drift}", err=True)
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(report.bundle.path)

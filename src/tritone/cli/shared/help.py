@@ -26,7 +26,7 @@ class _Help:
     """What `Command` and `Group` have in common; stands in front of typer's own class."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        commands = getattr(self, "commands", {})
+        commands = self.list_commands(ctx) if isinstance(self, TyperGroup) else ()
         for word in args:
             if word == "--" or word in commands:
                 break
@@ -47,7 +47,7 @@ class _Help:
         if arguments:
             with formatter.section("Arguments"):
                 formatter.write_dl([record for _, record in arguments])
-        panels = arranged(path, options)
+        panels = arranged(path, options, getattr(self, "first", ()))
         shown = list(panels) if ctx.meta.get(_WANTED) else _fitting(panels)
         for title in shown:
             with formatter.section(title):
@@ -60,7 +60,7 @@ class _Help:
             self.format_commands(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if lines := EXAMPLES.get(path_of(ctx)):
+        if lines := getattr(self, "examples", None) or EXAMPLES.get(path_of(ctx)):
             with formatter.section("Examples"):
                 for line in lines:  # whole, to be copied
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
@@ -98,9 +98,14 @@ def path_of(context: Any) -> str:
     return " ".join(names)
 
 
-def arranged(path: str, options: Sequence[tuple[Any, Any]]) -> dict[str, list[tuple[Any, Any]]]:
-    """Options, each with what is shown of it, by the title of their panel, in the order in which panels are shown."""
-    first = FIRST.get(path, ())
+def arranged(
+    path: str, options: Sequence[tuple[Any, Any]], first: Sequence[str] = ()
+) -> dict[str, list[tuple[Any, Any]]]:
+    """Options, each with what is shown of it, by the title of their panel, in the order in which panels are shown.
+
+    `first`: the flags that come first, where `FIRST` does not say it.
+    """
+    first = first or FIRST.get(path, ())
     panels: dict[str, list[tuple[Any, Any]]] = {title: [] for title in ("Options", *PANELS)}
     for each, record in options:
         names = each.opts

@@ -4,8 +4,6 @@ An option has one panel in all commands that have it; "COMMAND --option" is one 
 are named nowhere stand under "Options".
 """
 
-_GENERIC = ("--output", "--name", "--max-batch-size", "--axes", "--labels")
-
 FIRST = {
     "transcribe": ("--model", "--url", "--format", "--output", "--streaming"),
     "language": ("--model", "--url", "--allowed-languages", "--lists", "--json"),
@@ -20,11 +18,6 @@ FIRST = {
     "serve": ("--host", "--http-port", "--grpc-port", "--gateway", "--device"),
     "gateway": ("--url", "--host", "--port", "--keys", "--page"),
     "score": ("--trials", "--embeddings", "--scores", "--output", "--det"),
-    "export onnx": _GENERIC,
-    "export torch-export": _GENERIC,
-    "export torchscript": _GENERIC,
-    "export tensorrt": _GENERIC,
-    "export icefall": ("--checkpoint", "--tokens", "--output", "--streaming", "--precision"),
 }
 """Options in the order in which they are shown; required ones follow them."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.fit import require_shapes
-from tritone.runtime.foreign import refuse_foreign
+from tritone.families.known import refuse_foreign
 
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

@@ -18,7 +18,7 @@ from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, unwrapped
 from tritone.families.export.json_files import read_json, read_json_if_there
 from tritone.families.export.settings import shown
-from tritone.runtime.foreign import refuse_foreign
+from tritone.families.known import refuse_foreign
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"

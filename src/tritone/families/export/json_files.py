@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from tritone.errors import ExportError
+from tritone.families.known import refuse_foreign
 from tritone.paths import plain_text
-from tritone.runtime.foreign import refuse_foreign
 
 MAX_JSON_BYTES = 64 * 2**20
 

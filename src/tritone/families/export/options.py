@@ -20,13 +20,22 @@ PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class BundleOptions:
+    """The choices that every export has. `progress`: called with what is done next."""
+
+    output: Path = option(REQUIRED, "Folder of the bundle. An older bundle there is replaced.")
+    name: str | None = option(None, "Name of the model. Default: the output folder's name.")
+    progress: Callable[[str], None] = lambda step: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(BundleOptions):
     """The choices that every export of a network has.
 
     The first of `runtimes` is what the bundle runs on by default. Each runtime gets those of the `precisions` that it
     can have, see `PRECISIONS`. `weight_storage`: fp16 in programs of torch where int8 is asked for, fp32 in scripts;
     float32 arithmetic stays float32 in each. `max_drift`: see `Drift.moved`; None is `usual_drift`, the family's own
-    limit. `progress`: called with what is done next.
+    limit.
 
     Raises:
         ValueError: a runtime or a precision is unknown, given twice, or the runtimes do not support the precision; or
@@ -37,11 +46,9 @@ class ExportOptions:
         0.05  # docs/models/export-wenet.md and docs/models/export-icefall.md have what models show
     )
 
-    output: Path = option(REQUIRED, "Folder of the bundle. An older bundle there is replaced.")
     stages: bool = option(
         False, "Export features and network as graphs of their own too, to be served as separate models."
     )
-    name: str | None = option(None, "Name of the model. Default: the output folder's name.")
     weight_storage: WeightStorage = option(
         "fp32",
         "Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.",
@@ -75,7 +82,6 @@ class ExportOptions:
         "Compare each graph with the network before it is written; without, a graph that is wrong is not found.",
         flags=("--check/--no-check",),
     )
-    progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:
         _check_choices("runtime", self.runtimes, tuple(PRECISIONS))

@@ -36,6 +36,23 @@ class ExportReport:
     drifts: dict[str, Movement] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def path(self) -> Path:
+        """Where the bundle is."""
+        return self.bundle.path
+
+    def lines(self, unit: str, original: str) -> list[str]:
+        """The report for people; `unit` is of the differences from `original`."""
+        return [
+            f"{self.bundle.path}: {self.parameters / 1e6:.2f} M parameters, {self.bytes / 1e6:.2f} MB",
+            *(
+                f"  {graph}: largest difference from {original} {each:.2e} ({unit})"
+                for graph, each in self.differences.items()
+            ),
+            *(f"  {graph} on audio, against float32: {drift}" for graph, drift in self.drifts.items()),
+            *(f"note: {note}" for note in self.notes),
+        ]
+
 
 def bundle_bytes(bundle: Bundle) -> int:
     """The size of all files of a bundle."""

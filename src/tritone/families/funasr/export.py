@@ -56,8 +56,8 @@ from tritone.families.funasr.model import LANGUAGES, PLAIN, USUAL_LANGUAGE, WRIT
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
+from tritone.families.funasr.stream_files import find_streams
 from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
-from tritone.families.sherpa_onnx.folder import find_streams
 from tritone.runtime import Graph
 
 SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")

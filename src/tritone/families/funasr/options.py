@@ -4,14 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritone.families.export.options import RecognizerOptions
-from tritone.options.fields import option
+from tritone.options.fields import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunasrOptions(RecognizerOptions):
     """The model's folder; the rest see `ExportOptions`. Sizes are of a model for streams, in frames of 60 ms."""
 
-    folder: Path  # the command's argument
+    folder: Path = option(
+        REQUIRED,
+        "Folder of FunASR: config.yaml, model.pt, am.mvn and the tokens.",
+        argument=True,
+        metavar="DIR",
+    )
     chunk_size: int | None = option(
         None, "Frames of 60 ms a streaming step, upstream's chunk_size[1]. Default: 10.", least=1, most=1000
     )

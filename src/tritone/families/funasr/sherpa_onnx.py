@@ -31,14 +31,14 @@ from tritone.families.funasr.export import StreamingModel
 from tritone.families.funasr.front_end import StackedFbank
 from tritone.families.funasr.options import FunasrOptions
 from tritone.families.funasr.paraformer import Paraformer
+from tritone.families.funasr.ready_made import Rows
+from tritone.families.funasr.stream_files import StreamFiles
 from tritone.families.funasr.streaming import StreamSizes
 from tritone.families.layers.attention import HIDDEN
 from tritone.families.onnx.large import array_of
 from tritone.families.onnx.products import Array, Products
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
-from tritone.families.sherpa_onnx.folder import StreamFiles
-from tritone.families.sherpa_onnx.funasr import Rows
 
 NAMED = re.compile(r"(?P<part>encoder|decoder|predictor)\.(?:model\.)?(?P<name>.+)")
 OF_ENCODER = ("self_attn.linear_q_k_v", "self_attn.linear_out", "feed_forward.w_1", "feed_forward.w_2")

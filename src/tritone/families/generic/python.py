@@ -19,13 +19,13 @@ from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest, PythonFunction
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import provenance
+from tritone.families.graphs.proposal import FUNCTION_ROWS
 from tritone.runtime.python.function import PythonFunction as Loaded
 from tritone.runtime.python.function import forget, split_target
 from tritone.runtime.python.requirements import imported, requirements_of
 from tritone.runtime.python.signature import Argument
 
 FOLDER = "python"  # of a bundle, from which its modules are imported
-MAX_BATCH_SIZE = 32
 IGNORED = ("__pycache__", ".git", ".venv")
 MAX_FILES = 1000
 
@@ -89,7 +89,7 @@ def export_python(
     output: Path,
     folder: Path | None = None,
     name: str | None = None,
-    max_batch_size: int = MAX_BATCH_SIZE,
+    max_batch_size: int = FUNCTION_ROWS,
     include: Sequence[Path] = (),
     requirements: Sequence[str] = (),
 ) -> Bundle:

@@ -16,9 +16,9 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import Engine, Precision, Serving
 from tritone.errors import ExportError
-from tritone.families.generic.onnx import TYPES
-from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
-from tritone.families.generic.writer import GraphReport, write_graph
+from tritone.families.graphs.onnx_file import TYPES
+from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.families.graphs.writer import GraphReport, write_graph
 
 PLAN = "model.plan"
 Described = Mapping[str, Sequence[Any]]

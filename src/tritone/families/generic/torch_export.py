@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tritone.bundle.manifest import Serving
 from tritone.errors import BundleError, ExportError
-from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
-from tritone.families.generic.writer import GraphReport, new_names, write_graph
+from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.families.graphs.writer import GraphReport, new_names, write_graph
 from tritone.runtime import open_graph
 from tritone.runtime.description import ANY, TensorDescription
 from tritone.runtime.torch.description import describe

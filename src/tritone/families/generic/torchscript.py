@@ -18,8 +18,8 @@ import torch
 
 from tritone.bundle.manifest import Serving, TensorType
 from tritone.errors import BundleError, ExportError
-from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
-from tritone.families.generic.writer import GraphReport, new_names, write_graph
+from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.families.graphs.writer import GraphReport, new_names, write_graph
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.runtime.graph import Array
 from tritone.runtime.torch.description import describe, type_name

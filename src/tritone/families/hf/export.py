@@ -23,12 +23,13 @@ from tritone.families.hf.graphs import OfflineGraph
 from tritone.families.hf.model import Network
 from tritone.families.hf.options import HfOptions
 from tritone.families.hf.tokenizer import read_pieces, read_tokenizer
+from tritone.families.known import export_elsewhere
 
 LANGUAGE_MODELS = "language_model"  # the folder of Wav2Vec2ProcessorWithLM
 
 
 def export_hf(**choices: Any) -> ExportReport:
-    """Export a model of transformers: Moonshine, or one with CTC (wav2vec 2.0, HuBERT, … `config.PREFIXES`).
+    """Export a model of transformers with CTC (wav2vec 2.0, HuBERT, … `config.PREFIXES`), or as another family does.
 
     Args:
         choices: the fields of `HfOptions`.
@@ -40,11 +41,10 @@ def export_hf(**choices: Any) -> ExportReport:
     options = HfOptions(**choices)
     if not options.folder.is_dir():
         raise ExportError(f"folder not found: {options.folder}; give one that transformers' save_pretrained wrote")
+    if (report := export_elsewhere("hf", options.folder, choices)) is not None:
+        made: ExportReport = report
+        return made
     options.progress("reading the model")
-    if read_json(options.folder / CONFIG).get("model_type") == "moonshine":
-        from tritone.families.moonshine.export import MoonshineModel
-
-        return write_bundle(MoonshineModel(options), options)
     return write_bundle(HfModel(options), options)
 
 

@@ -4,14 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritone.families.export.options import RecognizerOptions
-from tritone.options.fields import option
+from tritone.options.fields import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class HfOptions(RecognizerOptions):
     """The model's folder, and what to make of it; the rest see `ExportOptions`."""
 
-    folder: Path
+    folder: Path = option(
+        REQUIRED,
+        "Folder of transformers: config.json, model.safetensors, vocab.json, …",
+        argument=True,
+        metavar="DIR",
+    )
     language: str | None = option(
         None,
         "Language of a model with adapters for several (MMS), such as eng: its vocabulary and its adapter. "

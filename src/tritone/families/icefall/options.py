@@ -10,6 +10,7 @@ from tritone.options.fields import REQUIRED, option
 
 Average = Literal["mean", "running"]
 Head = Literal["transducer", "ctc"]
+Layout = Literal["bundle", "sherpa-onnx"]
 
 FOR_BUNDLES = frozenset(
     {
@@ -64,6 +65,11 @@ class IcefallOptions(RecognizerOptions):
     left_context: int | None = option(None, "Past encoder frames a step may attend to, of 40 ms. Default: 64.")
     right_context: int | None = option(
         None, "Future encoder frames a step of a conformer waits for, of 40 ms. Default: 0."
+    )
+    layout: Layout = option(
+        "bundle",
+        "What to write: bundle, or sherpa-onnx, a folder that sherpa-onnx reads, for streams with --streaming and else "
+        "for whole utterances.",
     )
 
     @property

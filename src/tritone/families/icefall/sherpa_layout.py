@@ -28,6 +28,7 @@ from tritone.families.icefall.stateless import Joiner, StatelessPredictor
 from tritone.families.icefall.zipformer import Zipformer
 from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 from tritone.families.onnx.writer import export_graph
+from tritone.options.fields import changed_flags
 from tritone.runtime import open_graph
 
 OPSET = 13  # what old phones run
@@ -90,21 +91,31 @@ def write_sherpa_layout(
     write_tokens(folder / "tokens.txt", tokens)
 
 
-def export_sherpa_layout(**choices: Any) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class LayoutReport:
+    """Where the files are. `notes`: what was taken for granted and should be known."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+    def lines(self, unit: str, original: str) -> list[str]:
+        """The report for people."""
+        return [f"note: {note}" for note in self.notes]
+
+
+def export_sherpa_layout(**choices: Any) -> LayoutReport:
     """Write a checkpoint as a folder of sherpa-onnx.
 
     Args:
         choices: the fields of `IcefallOptions` other than those that say what a bundle has, see `FOR_BUNDLES`.
 
-    Returns:
-        Notes on what was taken for granted.
-
     Raises:
         ExportError: as of `export_icefall`.
+        ValueError: an option is for bundles.
     """
-    if unfit := sorted(FOR_BUNDLES & set(choices)):
-        raise ValueError(f"{', '.join(unfit)} is for bundles, not for folders of sherpa-onnx")
     options = IcefallOptions(**choices)
+    if unfit := changed_flags(options, FOR_BUNDLES):
+        raise ValueError(f"{', '.join(unfit)} is for bundles, not for folders of sherpa-onnx")
     _refuse_bundle(options.output)
     read = ReadModel(options)
     chunk, left, right = network_sizes(read.model, read.sizes)
@@ -119,7 +130,7 @@ def export_sherpa_layout(**choices: Any) -> tuple[str, ...]:
         left_context=left,
         right_context=right,
     )
-    return read.notes
+    return LayoutReport(options.output, tuple(read.notes))
 
 
 def _refuse_bundle(folder: Path) -> None:

@@ -11,12 +11,12 @@ from typing import IO, Any
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.archive import ARCHIVE_SUFFIX, open_weights
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.export.settings import read_config_file
+from tritone.families.jasper.archived import read_archived_config
 from tritone.families.jasper.config import ModelConfig, parse_config
-from tritone.families.jasper.names import TRAINING, from_nemo_names, tensor_shapes, todays_names
-from tritone.families.jasper.nemo import read_nemo_config
-from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights
+from tritone.families.jasper.names import TRAINING, from_archived_names, tensor_shapes, todays_names
 
 STATE, EMA_STATE = "state_dict", "ema_state_dict"
 
@@ -37,8 +37,8 @@ def read_config(path: Path) -> ModelConfig:
     """
     if path.suffix == ".toml":
         raise ExportError(f"config {path}: upstream has left TOML for YAML; give the .yaml of the same name")
-    if path.suffix == NEMO_SUFFIX and path.is_file():
-        return parse_config(read_nemo_config(path))
+    if path.suffix == ARCHIVE_SUFFIX and path.is_file():
+        return parse_config(read_archived_config(path))
     return parse_config(read_config_file(path))
 
 
@@ -52,10 +52,10 @@ def read_weights(path: Path, *, ema: bool = True) -> Weights:
     Raises:
         ExportError: no such file, not a checkpoint, or it holds more than plain tensors and numbers.
     """
-    if path.suffix == NEMO_SUFFIX and path.is_file():
+    if path.suffix == ARCHIVE_SUFFIX and path.is_file():
         with open_weights(path) as file:
             state = state_of(_load(path, file), path).tensors
-            return Weights(todays_names(from_nemo_names(without(state, TRAINING))), averaged=False)
+            return Weights(todays_names(from_archived_names(without(state, TRAINING))), averaged=False)
     found = state_of(_load(path), path, averaged=ema)
     return Weights(todays_names(without(found.tensors, TRAINING)), found.averaged)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
 from tritone.errors import ExportError
+from tritone.families.export.archive import ARCHIVE_SUFFIX
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.precision import in_precision
@@ -20,7 +21,6 @@ from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.layers.log_mel import LogMel, features_of
-from tritone.families.nemo.archive import NEMO_SUFFIX
 
 
 def export_jasper(**choices: Any) -> ExportReport:
@@ -46,7 +46,7 @@ class JasperModel(ExportedModel):
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
         checkpoint, config = options.checkpoint, options.config
-        if config is None and checkpoint.suffix != NEMO_SUFFIX:
+        if config is None and checkpoint.suffix != ARCHIVE_SUFFIX:
             raise ExportError(f"{checkpoint} needs a config: the .yaml that it was trained with (--config)")
         settings = read_config(config or checkpoint)
         self.options = options

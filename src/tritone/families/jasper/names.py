@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 OLD_PREFIXES = (("jasper_encoder.encoder.", "encoder.layers."), ("jasper_decoder.decoder_layers.", "decoder.layers."))
 TRAINING = ("acoustic_model.*", "audio_preprocessor.*", "preprocessor.*", "spec_augmentation.*", "loss.*")
 """What may be left out: features, which the config says, augmentation and loss."""
-NEMO_PARTS = (
+ARCHIVED_PARTS = (
     ("encoder.encoder", "encoder.layers"),
     ("decoder.decoder_layers", "decoder.layers"),
     ("conv.weight", "weight"),
@@ -77,11 +77,11 @@ def todays_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def from_nemo_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_archived_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of a .nemo archive under upstream's names, as upstream's converter renames it."""
     result = {}
     for name, value in state.items():
-        for old, new in NEMO_PARTS:
+        for old, new in ARCHIVED_PARTS:
             name = name.replace(old, new)
         result[name] = value
     return result

@@ -9,15 +9,30 @@ from typing import Any
 import torch
 
 from tritone.bundle.manifest import Encoder, EncoderDecoder, Features, Vocabulary
-from tritone.errors import ExportError
 from tritone.families.export.attended import AttendedModel, filled
-from tritone.families.hf.options import HfOptions
+from tritone.families.export.frame import write_bundle
+from tritone.families.export.report import ExportReport
 from tritone.families.moonshine.checkpoint import SAMPLE_RATE, read_checkpoint
 from tritone.families.moonshine.model import MIN_SAMPLES, SUBSAMPLING, Network, num_frames_of
-from tritone.families.moonshine.sherpa_onnx import check_network, read_files
-from tritone.families.sherpa_onnx.folder import find_moonshine
+from tritone.families.moonshine.options import MoonshineOptions
+from tritone.families.moonshine.sherpa_onnx import check_network, find_moonshine, read_files
 
 LONGEST_S = 30  # of what the models were trained with
+
+
+def export_moonshine(**choices: Any) -> ExportReport:
+    """Export a Moonshine.
+
+    Args:
+        choices: the fields of `MoonshineOptions`.
+
+    Raises:
+        ExportError: a file is missing, damaged or unsupported; or as of `write_bundle`, with its other errors.
+        ValueError: see `ExportOptions`.
+    """
+    options = MoonshineOptions(**choices)
+    options.progress("reading the model")
+    return write_bundle(MoonshineModel(options), options)
 
 
 class MoonshineModel(AttendedModel):
@@ -27,13 +42,8 @@ class MoonshineModel(AttendedModel):
     sample_rate = SAMPLE_RATE
     min_samples = MIN_SAMPLES
 
-    def __init__(self, options: HfOptions) -> None:
+    def __init__(self, options: MoonshineOptions) -> None:
         """Read the folder of the options."""
-        if options.language is not None or options.stages or options.tail_padding_ms:
-            raise ExportError(
-                "--language, --stages and --tail-padding-ms are not for Moonshine, which has a graph for audio and one "
-                "for text; leave them out"
-            )
         files = find_moonshine(options.folder)
         found = read_checkpoint(options.folder) if files is None else read_files(files)
         self.tokens, self.sources, self.choices = found.tokens, found.sources, {}

@@ -11,6 +11,8 @@ scripts/moonshine and csrc/offline-moonshine-model.cc.
 """
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,6 @@ from tritone.families.onnx.large import array_of
 from tritone.families.onnx.products import Array, Product, Products
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
-from tritone.families.sherpa_onnx.folder import MOONSHINE, MoonshineFiles
 
 START, END = 1, 2
 THETA = 10000.0
@@ -39,6 +40,45 @@ TOKENS_PER_SECOND = 6.0  # of a text, as upstream's code and sherpa-onnx cut it 
 SILENT = re.compile("<unk>|</?s>|<<.*>>")
 TRIED_S = 1.3  # of noise, on which network and graphs are compared
 ALLOWED = 1e-3, 0.2  # of the size of what comes out, in float32 and in int8
+MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
+MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later Moonshine models
+
+
+@dataclass(frozen=True)
+class MoonshineFiles:
+    """The files of one model. `int8`: whether matrices are stored so, in one of them at least."""
+
+    graphs: Mapping[str, Path]
+    tokens: Path
+
+    @property
+    def int8(self) -> bool:
+        return any(".int8" in path.name for path in self.graphs.values())
+
+
+def find_moonshine(folder: Path) -> MoonshineFiles | None:
+    """The files of a Moonshine in a folder, those in float32 before those in int8; None if it holds none.
+
+    Raises:
+        ExportError: some are missing, or it holds the two files of later models.
+    """
+    found = {
+        part: path for part in MOONSHINE for form in (".int8", "") if (path := folder / f"{part}{form}.onnx").is_file()
+    }
+    if not found:
+        if any((folder / f"{MERGED[0]}.{end}").is_file() for end in ("onnx", "ort")):
+            raise ExportError(
+                f"{folder} has {' and '.join(MERGED)}, the two files of later Moonshine models, which cannot be "
+                "imported; take the model's folder of transformers (UsefulSensors on Hugging Face), which can be"
+            )
+        return None
+    files = MoonshineFiles(found, folder / "tokens.txt")
+    missing = [f"{part}.onnx" for part in MOONSHINE if part not in found]
+    if missing or not files.tokens.is_file():
+        raise ExportError(
+            f"{folder} holds a Moonshine of sherpa-onnx without {' and '.join(missing or ['tokens.txt'])}"
+        )
+    return files
 
 
 def read_files(files: MoonshineFiles) -> Checkpoint:

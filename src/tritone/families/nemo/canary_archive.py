@@ -14,10 +14,10 @@ from torch import Tensor
 
 from tritone.bundle.bytewise import fallback_byte
 from tritone.errors import ExportError
+from tritone.families.export.archive import ARCHIVE_SUFFIX, open_member, open_weights, read_config
 from tritone.families.export.checkpoint import load_checkpoint, state_of, without
 from tritone.families.export.settings import Section, shown
 from tritone.families.export.tokens import pieces_of
-from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
 from tritone.families.nemo.canary import CODE, LANGUAGES, PROMPTS, Checkpoint, canary_sizes, made, prompt_of
 from tritone.families.nemo.config import ENCODER_KEYS, FEATURE_KEYS, MAX_LAYERS, encoder_config, feature_config
 from tritone.families.nemo.model import BANDS, TRAINING, check_bands
@@ -64,7 +64,7 @@ def read_archive(path: Path) -> Checkpoint:
     whole = Section("config", read_config(path))
     with open_weights(path) as file:
         plain = "Restore the model in NeMo and save it again with model.save_to."
-        loaded = load_checkpoint(path, plain=plain, usual=f"{NEMO_SUFFIX} archive", file=file)
+        loaded = load_checkpoint(path, plain=plain, usual=f"{ARCHIVE_SUFFIX} archive", file=file)
     given = without(state_of(loaded, path).tensors, TRAINING)
     try:
         features = feature_config(whole.section("preprocessor", FEATURE_KEYS))

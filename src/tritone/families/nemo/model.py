@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
+from tritone.families.export.archive import ARCHIVE_SUFFIX, open_member, open_weights, read_config
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.export.precision import as_dtype
 from tritone.families.export.tokens import BLANK, pieces_of, tokens_of
 from tritone.families.layers.log_mel import LogMelConfig
 from tritone.families.layers.mel import mel_banks
-from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
 from tritone.families.nemo.config import ModelConfig, PromptConfig, parse_config
 from tritone.families.nemo.encoder import ConformerEncoder
 from tritone.families.nemo.transducer import Joint, Predictor
@@ -157,7 +157,7 @@ def read_archive(path: Path) -> tuple[NemoModel, list[str]]:
         loaded = load_checkpoint(
             path,
             plain="Restore the model in NeMo and save it again with model.save_to.",
-            usual=f"{NEMO_SUFFIX} archive",
+            usual=f"{ARCHIVE_SUFFIX} archive",
             file=file,
         )
     state = state_of(loaded, path).tensors

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tritone.families.export.options import RecognizerOptions
-from tritone.options.fields import option
+from tritone.options.fields import REQUIRED, option
 
 Head = Literal["transducer", "ctc"]
 
@@ -14,7 +14,12 @@ Head = Literal["transducer", "ctc"]
 class NemoOptions(RecognizerOptions):
     """NeMo's archive or a folder of transformers, and what to make of it; the rest see `ExportOptions`."""
 
-    archive: Path  # the command's argument
+    archive: Path = option(
+        REQUIRED,
+        "NeMo's archive, or a folder of transformers (Parakeet, Nemotron, Canary).",
+        argument=True,
+        metavar="FILE.nemo|FOLDER",
+    )
     head: Head | None = option(None, "transducer (RNNT or TDT) or ctc. Default: the transducer, if the model has one.")
     streaming: bool = option(False, "Export a streaming encoder too, of a model that was trained for streams.")
     chunk_size: int | None = option(

@@ -26,26 +26,26 @@ PADDING = math.log(1e-10)
 LEAD = 0.0
 """NeMo's features before the first frame of a stream, in its own pipelines for streams."""
 
-NEMO_GUARD = 2.0**-24  # is added before the logarithm
+LOG_GUARD = 2.0**-24  # is added before the logarithm
 DEVIATION_GUARD = 1e-5  # is added to the deviation that features are divided by
 LEAST_FRAMES = 2  # of NeMo's features, for a deviation
 
 
-def is_nemo(features: Features) -> bool:
-    """Are these NeMo's features, and not Kaldi's?"""
+def is_log_mel(features: Features) -> bool:
+    """Are these log-mel features as NeMo has them, and not Kaldi's fbank?"""
     return features.kind == "log-mel"
 
 
 def lead_samples(features: Features) -> int:
     """Samples before the first one that its frame covers; they are mirrored, of NeMo's features zero."""
-    if is_nemo(features):
+    if is_log_mel(features):
         return features.frame_length - features.frame_length // 2
     return 0 if features.snip_edges else (features.frame_length - features.frame_shift) // 2
 
 
 def least_samples(features: Features, frames: int) -> int:
     """The shortest waveform of that many frames."""
-    if is_nemo(features):
+    if is_log_mel(features):
         return max(frames, LEAST_FRAMES) * features.frame_shift
     if features.snip_edges:
         return features.frame_length + (frames - 1) * features.frame_shift
@@ -54,12 +54,12 @@ def least_samples(features: Features, frames: int) -> int:
 
 def window_samples(features: Features, frames: int) -> int:
     """Samples that these frames of a stream need: those that they cover, and of NeMo's features one before them."""
-    return features.frame_length + (frames - 1) * features.frame_shift + is_nemo(features)
+    return features.frame_length + (frames - 1) * features.frame_shift + is_log_mel(features)
 
 
 def stream_lead(features: Features, lead_frames: int) -> int:
     """Samples from the start of a stream's first window, so many frames before the first one, to the first sample."""
-    return lead_frames * features.frame_shift + lead_samples(features) + is_nemo(features)
+    return lead_frames * features.frame_shift + lead_samples(features) + is_log_mel(features)
 
 
 def utterance_features(b: Builder, features: Features, sample_rate: int, min_frames: int) -> tuple[str, str]:
@@ -67,8 +67,8 @@ def utterance_features(b: Builder, features: Features, sample_rate: int, min_fra
 
     `x` has at least `min_frames` frames; waveforms are at least that long.
     """
-    if is_nemo(features):
-        return _nemo_features(b, features, sample_rate, min_frames)
+    if is_log_mel(features):
+        return _log_mel_features(b, features, sample_rate, min_frames)
     length, shift = features.frame_length, features.frame_shift
     lead = lead_samples(features)
     reach = length - lead  # more than a last frame can need beyond the last sample
@@ -86,7 +86,7 @@ def utterance_features(b: Builder, features: Features, sample_rate: int, min_fra
     return _fbank(b, signal, frames, valid, features, sample_rate), valid
 
 
-def _nemo_features(b: Builder, features: Features, sample_rate: int, min_frames: int) -> tuple[str, str]:
+def _log_mel_features(b: Builder, features: Features, sample_rate: int, min_frames: int) -> tuple[str, str]:
     length, shift = features.frame_length, features.frame_shift
     whole = b.op("Div", "num_samples", b.constant(shift))
     enough = b.op("Less", b.constant(least_samples(features, 1) - 1), "num_samples")
@@ -120,7 +120,7 @@ def _nemo_features(b: Builder, features: Features, sample_rate: int, min_frames:
     return b.op("Where", is_audio, scaled, b.real(0)), valid
 
 
-def _nemo_window(
+def _log_mel_window(
     b: Builder, features: Features, sample_rate: int, frames: int, begin: str, lead_frames: int
 ) -> tuple[str, str]:
     """After the end of a stream comes silence."""
@@ -146,7 +146,7 @@ def _log_mel(b: Builder, signal: str, frames: str, features: Features, sample_ra
     )
     spectrum = b.op("MatMul", cut, b.real(matrix))
     energy = b.op("MatMul", b.op("Mul", spectrum, spectrum), b.real(np.concatenate((filters, filters))))
-    return b.op("Log", b.op("Add", energy, b.real(NEMO_GUARD)))
+    return b.op("Log", b.op("Add", energy, b.real(LOG_GUARD)))
 
 
 def _before(b: Builder, frames: str, valid: str) -> str:
@@ -166,8 +166,8 @@ def window_features(
         begin: name of a tensor (batch,) int64, frames of the stream before the window. The lead of the first one is
             mirrored; of NeMo's features the `lead_frames` that come first are `LEAD`.
     """
-    if is_nemo(features):
-        return _nemo_window(b, features, sample_rate, frames, begin, lead_frames)
+    if is_log_mel(features):
+        return _log_mel_window(b, features, sample_rate, frames, begin, lead_frames)
     first = b.op("Equal", begin, b.constant(0))
     lead, shift = lead_samples(features), features.frame_shift
     reach = features.frame_length - lead

@@ -106,7 +106,7 @@ class Source:
             held = ", ".join(sorted(self.metadata)[:20])
             raise ExportError(
                 f"{self.path}: the metadata has no {key!r} (it has {held or 'nothing'}). Export the model again with "
-                "an export-onnx script of icefall or sherpa-onnx, which writes it."
+                "an export-onnx script of its toolkit or of sherpa-onnx, which writes it."
             )
         return self.metadata[key]
 
@@ -204,7 +204,7 @@ def check_types(source: Source, inputs: tuple[int | None, ...], outputs: int) ->
     if not fits or len(source.outputs) < outputs or source.outputs[0].dtype != TensorProto.FLOAT:
         raise ExportError(
             f"{source.path} takes {_listed(source.inputs)} and gives {_listed(source.outputs)}; this is not the "
-            "interface of icefall's export-onnx scripts, with inputs and outputs in float32"
+            "interface of upstream's export-onnx scripts, with inputs and outputs in float32"
         )
 
 

@@ -16,9 +16,9 @@ from tritone.bundle.manifest import Features
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.front_end import (
     DEVIATION_GUARD,
-    NEMO_GUARD,
+    LOG_GUARD,
     dft,
-    is_nemo,
+    is_log_mel,
     lead_samples,
     mel,
     slaney_banks,
@@ -47,7 +47,7 @@ def signal(samples: int, sample_rate: int, seed: int = 0) -> Floats:
 
 def features_of(waveform: Floats, features: Features, sample_rate: int) -> Floats:
     """The features (frames, bins) of a waveform."""
-    return (_log_mel if is_nemo(features) else fbank)(waveform, features, sample_rate)
+    return (_log_mel if is_log_mel(features) else fbank)(waveform, features, sample_rate)
 
 
 def _log_mel(waveform: Floats, features: Features, sample_rate: int) -> Floats:
@@ -60,7 +60,7 @@ def _log_mel(waveform: Floats, features: Features, sample_rate: int) -> Floats:
     around = (size - length) // 2
     shaped = frames * np.pad(window(features.window, length), (around, size - length - around))
     energy = np.abs(np.fft.rfft(shaped)) ** 2 @ slaney_banks(features, sample_rate)
-    found = np.log(energy + NEMO_GUARD)
+    found = np.log(energy + LOG_GUARD)
     if features.normalize != "none":
         axis = None if features.normalize == "all-features" else 0
         deviation = found.std(axis=axis, ddof=1) + DEVIATION_GUARD

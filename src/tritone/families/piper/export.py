@@ -17,7 +17,7 @@ from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Manifest, Synthesis
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, ExportReport, bundle_bytes, provenance
-from tritone.families.generic.onnx import OnnxSource, renamed
+from tritone.families.graphs.onnx_file import OnnxSource, renamed
 from tritone.families.onnx.forms import weights_of
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run

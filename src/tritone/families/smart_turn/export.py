@@ -22,16 +22,15 @@ from onnx import TensorProto, helper
 from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Serving
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, ExportReport
-from tritone.families.generic.onnx import GRAPH, precision_of
-from tritone.families.generic.proposal import Proposal
-from tritone.families.generic.writer import write_graph
+from tritone.families.graphs.onnx_file import GRAPH, precision_of
+from tritone.families.graphs.proposal import Proposal
+from tritone.families.graphs.writer import write_graph
+from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT, POWER_FLOOR, RANGE, SAMPLE_RATE, matrices
 from tritone.families.onnx.builder import EMBEDDED, Builder
+from tritone.families.onnx.clipped_mel import OPSET, log_mel
 from tritone.families.onnx.forms import weights_of
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import Floats, largest_difference, opened, run, signal
-from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
-from tritone.families.whisper.log_mel import POWER_FLOOR, RANGE, matrices
-from tritone.families.whisper.onnx_graphs import OPSET, log_mel
 
 FLOAT = int(TensorProto.FLOAT)
 WAVEFORM, PROBABILITY = "waveform", "probability"

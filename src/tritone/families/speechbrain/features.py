@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from tritone.bundle.manifest import Features
 from tritone.families.layers.framing import cut_frames
+from tritone.families.layers.normalised import normalised
 from tritone.families.speechbrain.config import FbankConfig
-from tritone.families.wespeaker.features import normalised
 
 LEAST_POWER = 1e-10
 LEAST_DECIBELS = 10 * math.log10(LEAST_POWER)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.framing import between_mirrors
+from tritone.families.layers.rows import Rows, cut, weighted, wide, wide_rows
 from tritone.families.speechbrain.config import EcapaConfig
-from tritone.families.wespeaker.pooling import weighted, wide_rows
-from tritone.families.wespeaker.rows import Rows, cut, wide
 
 VARIANCE_GUARD = 1e-12  # the least variance that a root is taken of
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
+from tritone.families.layers.rows import Rows, cut, wide
 from tritone.families.wespeaker.config import CAMPPLUS_LAYERS, FREQUENCY_STRIDE, CamPPlusConfig
 from tritone.families.wespeaker.pooling import pooling
-from tritone.families.wespeaker.rows import Rows, cut, wide
 
 HEAD_WIDTH = 32
 HEAD_BLOCKS = 2  # of each of its two stages

@@ -17,9 +17,9 @@ from tritone.errors import ExportError
 from tritone.families.export.checkpoint import PREFIXES, load_checkpoint, require_fit, state_of, without
 from tritone.families.export.settings import read_config_file
 from tritone.families.wespeaker.config import ModelConfig, parse_config
+from tritone.families.wespeaker.lightning import MODULE, UNREAD, config_of, is_lightning
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 from tritone.families.wespeaker.names import FRONT_END, PROJECTION, tensor_shapes
-from tritone.families.wespeaker.pyannote import MODULE, UNREAD, config_of, is_pyannote
 from tritone.families.wespeaker.three_d_speaker import NOTE, campplus_of, is_campplus
 
 MAX_CHECKPOINT_BYTES = 4 * 2**30
@@ -58,7 +58,7 @@ def read_weights(path: Path) -> Weights:
         usual="avg_model.pt",
         unread=UNREAD,
     )
-    state = state_of(content, path, prefixes=(*PREFIXES, MODULE) if is_pyannote(content) else PREFIXES).tensors
+    state = state_of(content, path, prefixes=(*PREFIXES, MODULE) if is_lightning(content) else PREFIXES).tensors
     if learned := [name for name in state if name.startswith(FRONT_END)]:
         raise ExportError(
             f"checkpoint {path} has a learned front end ({learned[0]} and {len(learned) - 1} more); "
@@ -82,7 +82,7 @@ def read_model(checkpoint: Path, config: Path | None) -> tuple[ModelConfig, Weig
     weights = read_weights(checkpoint)
     if config is not None:
         return read_config(config), weights, ()
-    if is_pyannote(weights.content):
+    if is_lightning(weights.content):
         return config_of(weights.content, weights.state, checkpoint), weights, ()
     if is_campplus(weights.state, weights.ignored):
         return campplus_of(weights.state, checkpoint), weights, (NOTE,)

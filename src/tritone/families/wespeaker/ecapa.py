@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tritone.families.layers.rows import Rows, cut, wide
 from tritone.families.wespeaker.config import RES2_SCALE, EcapaConfig
 from tritone.families.wespeaker.pooling import pooling
-from tritone.families.wespeaker.rows import Rows, cut, wide
 
 POOLED = 1536  # channels, whatever the others are
 SQUEEZED = 128  # of squeeze and excitation

@@ -40,14 +40,15 @@ class WespeakerModel(EmbeddingModel):
     def __init__(self, options: WespeakerOptions) -> None:
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
-        settings, weights, self.notes = read_model(options.checkpoint, options.config)
+        checkpoint, config = options.files
+        settings, weights, self.notes = read_model(checkpoint, config)
         self.options, self.threshold = options, options.threshold
         self.sample_rate = settings.features.sample_rate
         self.features = manifest_features(settings.features, window=options.window, sample_scale=options.sample_scale)
-        self.network = network_of(settings, weights, options.checkpoint)
+        self.network = network_of(settings, weights, checkpoint)
         dim = self.network.embed_dim
         self.mean = None if options.mean_vec is None else torch.from_numpy(read_mean(options.mean_vec, dim))
         self.front_end = SpeakerFeatures(self.features, self.sample_rate)
-        files = {"checkpoint": options.checkpoint, "config": options.config, "mean_vec": options.mean_vec}
+        files = {"checkpoint": checkpoint, "config": config, "mean_vec": options.mean_vec}
         self.sources = {name: file for name, file in files.items() if file}
         self.choices = {"model": settings.name}

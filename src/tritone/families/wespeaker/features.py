@@ -7,12 +7,11 @@ upstream gives the utterance by itself. Dither is off. All arithmetic is in floa
 Source: wespeaker/dataset/processor.py (compute_fbank) and wespeaker/dataset/dataset_utils.py (apply_cmvn).
 """
 
-import torch
 from torch import Tensor
 
 from tritone.bundle.manifest import Features
 from tritone.families.layers.fbank import Fbank
-from tritone.families.wespeaker.front_end import VARIANCE_GUARD
+from tritone.families.layers.normalised import normalised
 
 
 class SpeakerFeatures(Fbank):
@@ -44,27 +43,3 @@ class SpeakerFeatures(Fbank):
         """
         features, num_frames = super().forward(waveform, num_samples, first)
         return normalised(features, num_frames, self.normalize), num_frames
-
-
-def normalised(features: Tensor, num_frames: Tensor, normalize: str) -> Tensor:
-    """Subtract the mean over a row's `num_frames` (batch,) frames; 0 beyond them.
-
-    Args:
-        features: (batch, frames, bins), of any finite numbers where a row has no frames.
-        normalize: `none`, `mean`, or `per-feature`, which divides by the deviation as well.
-    """
-    places = torch.arange(features.shape[1], device=features.device)
-    beyond = (places >= num_frames.unsqueeze(1)).unsqueeze(2)
-    if normalize == "none":
-        return features.masked_fill(beyond, 0.0)
-    count = torch.clamp(num_frames, min=1).unsqueeze(1).unsqueeze(2)
-    # Sums of float32 over an hour of frames are off in the third digit. A mean that is nearly right is subtracted
-    # first, and what is left of it, which is small, by a second one; bands that are constant become 0 exactly.
-    features = (features - features[:, :1]).masked_fill(beyond, 0.0)
-    for _ in range(2):
-        mean = features.sum(dim=1, keepdim=True) / count
-        features = (features - mean).masked_fill(beyond, 0.0)
-    if normalize == "mean":
-        return features
-    variance = features.square().sum(dim=1, keepdim=True) / torch.clamp(count - 1, min=1)
-    return features / torch.sqrt(variance + VARIANCE_GUARD)

@@ -10,6 +10,7 @@ The bundle's graph is run before it is written, and compared with the one that i
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,6 +38,8 @@ from tritone.families.onnx.trial import (
 from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, Window, parse_config
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, manifest_features
 from tritone.families.wespeaker.mean import read_mean
+from tritone.families.wespeaker.options import FOR_CHECKPOINTS, WespeakerOptions
+from tritone.options.fields import changed_flags
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
 
@@ -55,6 +58,44 @@ class ImportReport:
     bundle: Bundle
     bytes: int
     difference: float
+
+    @property
+    def path(self) -> Path:
+        """Where the bundle is."""
+        return self.bundle.path
+
+    def lines(self, unit: str, original: str) -> list[str]:
+        """The report for people; `unit` is of the difference."""
+        size = self.bundle.manifest.encoder.output_dim
+        return [
+            f"{self.bundle.path}: embeddings of {size} numbers, {self.bytes / 1e6:.2f} MB",
+            f"  largest difference from the original {self.difference:.2e} ({unit})",
+        ]
+
+
+def export_onnx_model(**choices: Any) -> ImportReport:
+    """As `import_wespeaker`, of the fields of `WespeakerOptions`.
+
+    Raises:
+        ValueError: an option is given that is for checkpoints, or a runtime that ONNX files have not.
+    """
+    options = WespeakerOptions(**choices)
+    if unfit := changed_flags(options, FOR_CHECKPOINTS):
+        raise ValueError(f"{', '.join(unfit)} is for checkpoints; an ONNX file is taken as it is")
+    if others := [each for each in options.runtimes if each != "onnxruntime"]:
+        raise ValueError(f"an ONNX file is for onnxruntime and tensorrt, not for {', '.join(others)}")
+    assert options.onnx is not None
+    return import_wespeaker(
+        model=options.onnx,
+        output=options.output,
+        config=options.config,
+        mean_vec=options.mean_vec,
+        window=options.window,
+        sample_scale=options.sample_scale,
+        threshold=options.threshold,
+        name=options.name,
+        progress=options.progress,
+    )
 
 
 def import_wespeaker(

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from tritone.families.export.options import ConvolutionOptions
 from tritone.families.wespeaker.config import Window
-from tritone.options.fields import REQUIRED, option
+from tritone.families.wespeaker.family import CONFIG, WEIGHTS
+from tritone.options.fields import option
 
 FOR_CHECKPOINTS = frozenset(
     {"checkpoint", "stages", "weight_storage", "precisions", "check_audio", "max_drift", "force", "lenient", "check"}
@@ -20,8 +21,8 @@ class WespeakerOptions(ConvolutionOptions):
 
     usual_drift: ClassVar[float] = 0.01  # docs/models/export-wespeaker.md has what models show
 
-    checkpoint: Path = option(
-        REQUIRED, "WeSpeaker's avg_model.pt, or any of its checkpoints; pyannote.audio's; a CAM++ of 3D-Speaker."
+    checkpoint: Path | None = option(
+        None, "WeSpeaker's avg_model.pt, or any of its checkpoints; pyannote.audio's; a CAM++ of 3D-Speaker."
     )
     config: Path | None = option(None, "WeSpeaker's config.yaml; those of pyannote.audio and 3D-Speaker need none.")
     mean_vec: Path | None = option(None, "mean_vec.npy: a vector that the graph subtracts from every embedding.")
@@ -37,3 +38,24 @@ class WespeakerOptions(ConvolutionOptions):
     max_drift: float | None = option(
         None, "Limit on the rotation of embeddings, as mean of 1 - cosine. Default: 0.01.", least=0
     )
+    model: Path | None = option(
+        None, "Folder with avg_model.pt and config.yaml, in place of --checkpoint and --config."
+    )
+    onnx: Path | None = option(None, "Ready-made ONNX file, feats to embs, in place of a checkpoint. Needs no torch.")
+
+    def __post_init__(self) -> None:
+        if self.model is not None and (self.onnx or self.checkpoint or self.config):
+            raise ValueError(
+                "the folder has checkpoint and config; leave out --checkpoint, --config and --onnx beside --model"
+            )
+        if self.onnx is None and self.checkpoint is None and self.model is None:
+            raise ValueError("give --checkpoint and --config, or a --model folder with both, or an --onnx file")
+        super().__post_init__()
+
+    @property
+    def files(self) -> tuple[Path, Path | None]:
+        """The checkpoint, and its config."""
+        if self.model is not None:
+            return self.model / WEIGHTS, self.model / CONFIG
+        assert self.checkpoint is not None
+        return self.checkpoint, self.config

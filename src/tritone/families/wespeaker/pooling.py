@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
+from tritone.families.layers.rows import Rows, mean_and_deviation, weighted, wide, wide_rows
 from tritone.families.wespeaker.config import POOLING_HEADS, VARIANCE_GUARD, Pooling
-from tritone.families.wespeaker.rows import Rows, wide
 
 BOTTLENECK = 128  # of ASTP
 HEAD_BOTTLENECK = 64
@@ -37,32 +37,6 @@ class Pool(nn.Module):
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         """(batch, channels, frames) -> (batch, out_dim), in the type of `x`."""
         raise NotImplementedError
-
-
-def wide_rows(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-    """Activations and rows in a type for statistics."""
-    x = wide(x)
-    return x, Rows(rows.frames, rows.inside, wide(rows.mask))
-
-
-def mean_and_deviation(x: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> tuple[Tensor, Tensor]:
-    """Mean and unbiased deviation over the frames of each row, (batch, channels, 1) each."""
-    mean = rows.mean(x)
-    variance = rows.mute(x - mean).square().sum(dim=2, keepdim=True) / rows.count(less=1)
-    return mean, torch.sqrt(variance + guard)
-
-
-def weighted(x: Tensor, scores: Tensor, rows: Rows, guard: float = VARIANCE_GUARD) -> Tensor:
-    """Mean and deviation (batch, 2 x channels) with weights that are the softmax of `scores` over a row's frames.
-
-    `scores`: (batch, channels or 1, frames). `guard`: the least variance.
-    """
-    scores = torch.where(rows.inside, scores, torch.finfo(scores.dtype).min)
-    weights = torch.softmax(scores, dim=2)
-    x = rows.mute(x)
-    mean = (weights * x).sum(dim=2, keepdim=True)
-    variance = (weights * (x - mean).square()).sum(dim=2)
-    return torch.cat([mean.squeeze(2), torch.sqrt(variance.clamp(min=guard))], dim=1)
 
 
 class Statistics(Pool):

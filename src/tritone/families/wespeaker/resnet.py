@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.families.layers.convolution import for_tensor_cores
+from tritone.families.layers.rows import Rows, cut, wide
 from tritone.families.wespeaker.config import FREQUENCY_STRIDE, ResNetConfig
 from tritone.families.wespeaker.pooling import pooling
-from tritone.families.wespeaker.rows import Rows, cut, wide
 
 HALVINGS = 3  # of frames
 WIDENING = 4  # of a bottleneck's last convolution

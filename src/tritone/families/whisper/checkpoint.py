@@ -22,8 +22,9 @@ from tritone.bundle import manifest
 from tritone.errors import ExportError
 from tritone.families.export.fit import require_shapes
 from tritone.families.export.json_files import read_json, read_json_if_there
+from tritone.families.layers.clipped_mel import FRAME_SHIFT, SAMPLE_RATE
 from tritone.families.whisper.ctranslate2 import MODEL, is_ctranslate2, read_model
-from tritone.families.whisper.dims import FRAME_SHIFT, SAMPLE_RATE, Dims, State
+from tritone.families.whisper.dims import Dims, State
 from tritone.families.whisper.sherpa_onnx import SherpaFiles, find_files
 from tritone.families.whisper.sherpa_onnx import read_model as read_onnx
 from tritone.families.whisper.tokens import (

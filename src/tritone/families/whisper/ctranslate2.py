@@ -100,6 +100,13 @@ def read_model(folder: Path) -> tuple[Dims, State]:
     return dims, state
 
 
+def count_numbers(path: Path) -> int | None:
+    """How many numbers a model.bin holds, an alias once; None of other files. Raises as `read_tensors`."""
+    if path.name != "model.bin":
+        return None
+    return sum({id(each): each.size for each in read_tensors(path).values()}.values())
+
+
 def read_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
     """The tensors of a model.bin as they are in the file, which stays mapped; an alias is the same array.
 

@@ -9,10 +9,6 @@ import numpy.typing as npt
 State: TypeAlias = dict[str, npt.NDArray[np.float32]]
 """The tensors of a model by OpenAI's names."""
 
-SAMPLE_RATE = 16_000
-FRAME_LENGTH = 400  # samples, 25 ms, as long as the DFT
-FRAME_SHIFT = 160  # samples, 10 ms
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dims:

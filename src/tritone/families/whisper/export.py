@@ -22,13 +22,12 @@ from tritone.families.export.frame import write_bundle
 from tritone.families.export.graph_files import Part
 from tritone.families.export.report import ExportReport
 from tritone.families.export.token_drift import AttendingModel, Inputs, Opener
+from tritone.families.known import refuse_foreign
+from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, matrices
 from tritone.families.onnx.large import WeightFile
 from tritone.families.whisper.checkpoint import read_checkpoint
-from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
-from tritone.families.whisper.log_mel import matrices
 from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
-from tritone.runtime.foreign import refuse_foreign
 
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs

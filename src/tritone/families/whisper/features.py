@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT, POWER_FLOOR, RANGE, matrices
 from tritone.families.layers.framing import cut_frames
-from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT
-from tritone.families.whisper.log_mel import POWER_FLOOR, RANGE, matrices
 
 
 class LogMel(nn.Module):

@@ -17,9 +17,10 @@ from torch import Tensor
 from tritone.bundle.manifest import Precision, Role, layer_names
 from tritone.families.export.exportable import ExportableGraph, Graphs, Run, trial_signal
 from tritone.families.export.precision import DTYPES, as_dtype
+from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
 from tritone.families.layers.decoder_graph import DecoderGraph
 from tritone.families.layers.text_decoder import Attention, Block
-from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, Dims, State
+from tritone.families.whisper.dims import Dims, State
 from tritone.families.whisper.features import LogMel
 from tritone.families.whisper.model import Network
 

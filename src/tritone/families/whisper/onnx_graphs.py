@@ -8,20 +8,18 @@ fuses. In fp16 all is computed in it but the features; what goes in and comes ou
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from math import log
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from tritone.bundle.manifest import Precision, Role, layer_names
+from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT
 from tritone.families.onnx.builder import Builder
-from tritone.families.onnx.front_end import cut_frames
+from tritone.families.onnx.clipped_mel import OPSET, log_mel
 from tritone.families.onnx.large import WeightFile
-from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, Dims, State
-from tritone.families.whisper.log_mel import POWER_FLOOR, RANGE, matrices
+from tritone.families.whisper.dims import Dims, State
 
-OPSET = 18
 EPSILON = 1e-5  # of layer norms, as torch's
 HIDDEN = -3e4  # is added to scores that do not count; see layers.attention
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -115,21 +113,6 @@ class _Nodes:
 
     def model(self, inputs: Mapping[str, Spec], contract: str) -> onnx.ModelProto:
         return self.b.model(inputs, self._outputs, {"producer": "tritone", "contract": contract})
-
-
-def log_mel(b: Builder, signal: str, frames: str, num_bins: int, output: str | None = None) -> str:
-    """Nodes from a signal (batch, samples) to the features (batch, frames, bins) of its first `frames` (one number).
-
-    Frame k begins at sample 160 · k.
-    """
-    dft, mel = matrices(num_bins)
-    spectrum = b.op("MatMul", cut_frames(b, signal, frames, FRAME_LENGTH, FRAME_SHIFT), b.weight("dft", dft))
-    # Squares of real and imaginary parts, which the filters, twice below each other, add.
-    power = b.op("MatMul", b.op("Mul", spectrum, spectrum), b.weight("mel", np.concatenate([mel, mel])))
-    log_power = b.op("Div", b.op("Log", b.op("Max", power, b.real(POWER_FLOOR))), b.real(log(10)))
-    loudest = b.op("ReduceMax", log_power, b.constant([1, 2]), keepdims=1)
-    kept = b.op("Max", log_power, b.op("Sub", loudest, b.real(RANGE)))
-    return b.op("Div", b.op("Add", kept, b.real(4)), b.real(4), output=output)
 
 
 def _features(num_bins: int) -> onnx.ModelProto:

@@ -44,8 +44,8 @@ class Espeak:
         program = shutil.which(PROGRAM)
         if program is None:
             raise MissingDependencyError(
-                f"voices of Piper need the program {PROGRAM}, and there is none on the path of this machine. Install "
-                f"it: {INSTALL}"
+                f"voices that speak by phonemes need the program {PROGRAM}, which is not on the path of this machine. "
+                f"Install it: {INSTALL}"
             )
         self.voice = voice
         self._program = program

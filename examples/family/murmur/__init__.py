@@ -1,0 +1,1 @@
+"""Murmur: small recognisers of speech made of causal convolutions, as a family of Tritone's."""

@@ -1,0 +1,67 @@
+"""What a file of the sources names, by its syntax: modules, identifiers, and texts that are no docstrings."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "tritone"
+COMMAND = re.compile(r"`?tritone (export|inspect|build|serve)\b|docs/\w+/")
+"""In texts that point to a command or a document, in which its name may stand."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """The full names of the modules, and names in them, that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
+
+
+@cache
+def named(path: Path) -> frozenset[str]:
+    """The identifiers of a file, and its strings that are no docstrings and point to no command, as words: lower case,
+    divided by single spaces. The ends of file names, such as `.nemo`, are none."""
+    return frozenset(_words(text) for text in _texts(tree_of(path)))
+
+
+def occurs(name: str, path: Path) -> bool:
+    """Has a file a name, in words?"""
+    return any(f" {name} " in f" {words} " for words in named(path))
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    docstrings = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if isinstance(getattr(node, "body", None), list)
+        for statement in node.body  # type: ignore[attr-defined]
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in docstrings and not COMMAND.search(text):
+                yield text
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.alias(name=text):
+                yield text
+            case ast.FunctionDef(name=text) | ast.ClassDef(name=text) | ast.ImportFrom(module=str(text)):
+                yield text
+            case ast.keyword(arg=str(text)):
+                yield text
+            case _:
+                pass
+
+
+def _words(text: str) -> str:
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", re.sub(r"(?<![\w.])\*?\.\w+", " ", text))
+    return " ".join(re.split(r"[^a-z0-9]+", apart.lower())).strip()
