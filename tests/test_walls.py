@@ -95,8 +95,8 @@ def test_families_are_taken_out_for_real(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
 
     def run(*words: str) -> str:
-        where = {"env": environment, "cwd": tmp_path}
-        done = subprocess.run([sys.executable, *words], capture_output=True, encoding="utf-8", timeout=300, **where)
+        command = [sys.executable, *words]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=99)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

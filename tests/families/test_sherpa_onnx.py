@@ -67,7 +67,9 @@ def stream_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def imported(model: Path, tmp_path_factory: pytest.TempPathFactory) -> ImportReport:
-    return export_sherpa_onnx(folder=model, output=tmp_path_factory.mktemp("bundle") / "b")
+    report = export_sherpa_onnx(folder=model, output=tmp_path_factory.mktemp("bundle") / "b")
+    assert isinstance(report, ImportReport)
+    return report
 
 
 def run(bundle: Bundle, role: str, feed: dict[str, np.ndarray], *outputs: str) -> list[np.ndarray]:

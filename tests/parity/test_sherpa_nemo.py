@@ -17,8 +17,9 @@ from families.conftest import babble
 from families.nemo_models import LABELS
 from sherpa_nemo import SHIFT, WINDOW, nemo_folder, random_model, stream_encoder
 from tritone.audio.fbank import LOG_FLOOR
+from tritone.families.nemo import ready_made as nemo
 from tritone.families.onnx import front_end
-from tritone.families.sherpa_onnx import measure, nemo
+from tritone.families.ready_made import measure
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ import yaml
 from families.jasper_models import random_state, small_config, write_model
 from families.nemo_models import write_nemo
 from tritone.errors import ExportError
+from tritone.families.export import archive
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
 from tritone.families.jasper.config import parse_config
-from tritone.families.nemo import archive
 
 
 @pytest.fixture(scope="module")
