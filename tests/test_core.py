@@ -42,7 +42,7 @@ def test_a_recording_needs_little_of_the_code_in_memory(transcribing: str) -> No
     assert lines <= MOST_LINES
 
 
-@pytest.mark.parametrize("arguments", ["--help", "transcribe --help"])
+@pytest.mark.parametrize("arguments", ["--help", "transcribe --help", "export --help"])
 def test_a_help_imports_little(arguments: str) -> None:
     modules, packages = imported(
         "import contextlib, io\n"

@@ -227,7 +227,7 @@ def test_options_that_do_not_fit_are_wrong_usage_of_evaluate(options: list[str],
     [
         ("toy=demo-asr,colour=4", "unknown colour; a bundle takes"),
         ("toy=demo-asr,threads=many", "threads must be a whole number"),
-        ("toy=grpc://h:1:2/m", "port must be a number"),
+        ("toy=grpc://h:x/m", "port must be a number"),
     ],
 )
 def test_a_system_that_makes_no_sense_is_wrong_usage(toys: list[str | Path], spec: str, complaint: str):

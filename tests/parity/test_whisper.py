@@ -81,7 +81,8 @@ def generated(model: "WhisperForConditionalGeneration", waveform: np.ndarray, **
         tokens = each["tokens"].tolist()
         if len(tokens) > 2 and tokens[-2] >= TIMES and tokens[-1] >= TIMES:
             tokens = tokens[:-1]  # the start of a segment that was cut off
-        segments.append((float(each["start"]), float(each["end"]), tokens))
+        start, end = (min(float(each[name]), len(waveform) / 16000) for name in ("start", "end"))
+        segments.append((start, end, tokens))  # upstream's may end after the recording
     return segments
 
 
@@ -201,7 +202,8 @@ def test_a_batch_gives_each_recording_what_it_gives_alone(pipeline: WhisperPipel
     for found, expected in zip(together, alone, strict=True):
         assert [each.tokens for each in found.segments] == [each.tokens for each in expected.segments]
         assert (found.text, found.language) == (expected.text, expected.language)
-        assert found.confidence == pytest.approx(expected.confidence, rel=1e-4)
+        assert (found.confidence is None) == (expected.confidence is None)
+        assert found.confidence is None or found.confidence == pytest.approx(expected.confidence, rel=1e-4)
     assert together[3].text == ""
     assert together[3].segments == ()
 
@@ -226,7 +228,12 @@ def test_a_checkpoint_of_openai_gives_the_same_text(
 def test_words_stand_in_the_text_in_order_and_within_the_recording(pipeline: WhisperPipeline) -> None:
     waveform = speech(2.7, 9)
     [found] = pipeline.transcribe([waveform], [replace(PLAIN, word_times=True)])
-    assert found.segments == pipeline.transcribe([waveform], [PLAIN])[0].segments
+    plain = pipeline.transcribe([waveform], [PLAIN])[0].segments
+    assert [
+        replace(each, start_s=0.0, end_s=0.0) for each in found.segments
+    ] == [  # with words they start and end there
+        replace(each, start_s=0.0, end_s=0.0) for each in plain
+    ]
     assert len(found.words) >= 3
     joined = "".join(each.text for each in found.words)
     assert joined.replace(" ", "") == "".join(found.text.split(" "))

@@ -107,7 +107,12 @@ def export_elsewhere(name: str, folder: Path, choices: Mapping[str, Any]) -> Any
     """
     seen = Seen.of(folder)
     try:
-        checkpoint = None if family(name).recognise(seen) else _of_families(seen)
+        if family(name).recognise(seen):
+            return None
+    except BundleError:
+        return None  # its export says what is wrong
+    try:
+        checkpoint = _of_families(seen)
     except BundleError as error:
         raise ExportError(str(error)) from error
     if not isinstance(checkpoint, Checkpoint) or not (other := family(checkpoint.family)).options:

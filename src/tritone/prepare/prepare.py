@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import psutil
 
 from tritone.bundle import Bundle, resolve, shipped_bundles
-from tritone.bundle.bundle import MANIFEST
+from tritone.bundle.bundle import MANIFEST, known
 from tritone.errors import BundleError, ExportError, MissingDependencyError, OperatorError, StorageError
 from tritone.families.export.options import ExportOptions
 from tritone.families.family import Checkpoint, Family
@@ -109,16 +109,14 @@ def identify(what: str | os.PathLike[str], *, trust: bool = False) -> Identified
         origin = {"address": str(address), "commit": copy.commit if copy else "", "licence": licence}
         return Identified(what=name, checkpoint=recognise(folder), origin=origin)
     path = local(what, BundleError)
+    if (bundle := known(what)) is not None:
+        return Identified(what=name, bundle=bundle)
     if not os.path.exists(path):  # the methods of Path raise on names that are too long
-        shipped = shipped_bundles()
-        if name in shipped:
-            return Identified(what=name, bundle=shipped[name])
         raise BundleError(
             f"there is no {name}. Give a folder or file of a model (a bundle, a checkpoint, an ONNX, TorchScript or "
-            f".pt2 file), an address such as hf://OWNER/NAME, or the name of a shipped bundle: {', '.join(shipped)}"
+            f".pt2 file), an address such as hf://OWNER/NAME, or the name of a shipped bundle: "
+            f"{', '.join(shipped_bundles())}"
         )
-    if path.is_dir() and (path / MANIFEST).is_file():
-        return Identified(what=name, bundle=path)
     return Identified(what=name, checkpoint=recognise(path))
 
 

@@ -40,7 +40,7 @@ def folder(upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     found = recognise(folder)
-    assert (found.family, found.arguments) == ("hf", {"folder": folder})
+    assert (found.family, found.arguments) == ("moonshine", {"folder": folder})
     return export_hf(
         **found.arguments,
         output=tmp_path_factory.mktemp("b") / "moonshine",

@@ -69,7 +69,7 @@ def test_weights_in_int8_are_within_half_a_step(tmp_path: Path) -> None:
 def test_such_a_folder_is_recognised(tmp_path: Path) -> None:
     folder, _ = unpacked(tmp_path / "m", ".int8")
     found = recognise(folder)
-    assert (found.family, found.arguments, found.extra) == ("sherpa-onnx", {"folder": folder}, "export")
+    assert (found.family, found.arguments, found.extra) == ("moonshine", {"folder": folder}, "export")
     assert {each.name for each in found.files} == {each.name for each in folder.iterdir()}
 
 

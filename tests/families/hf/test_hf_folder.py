@@ -118,7 +118,7 @@ def truncated(folder: Path) -> None:
             lambda folder: (folder / "config.json").write_text("[]", encoding="utf-8"),
             "must hold a JSON object, got a list",
         ),
-        (damage(Path("config.json"), model_type="whisper"), "model_type 'whisper'; this command exports CTC models of"),
+        (damage(Path("config.json"), model_type="llama"), "model_type 'llama'; this command exports CTC models of"),
         (damage(Path("config.json"), add_adapter=True), "add_adapter: true, convolutions after the encoder"),
         (damage(Path("config.json"), hidden_act="mish"), "hidden_act: Input should be 'gelu'"),
         (damage(Path("config.json"), hidden_size=2**40), "hidden_size: Input should be less than"),

@@ -72,7 +72,7 @@ class GenericFlags:
             more: arguments of that function.
         """
         run = function_of(f"generic.{source}", f"export_{source}")
-        options = function_of("generic.proposal", "TensorOptions")
+        options = function_of("graphs.proposal", "TensorOptions")
         if self.rename is not None:
             more["rename"] = pairs(self.rename, "--rename")
         with usage_errors():

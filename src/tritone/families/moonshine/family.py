@@ -1,8 +1,10 @@
 """Moonshine: folders of transformers and of sherpa-onnx."""
 
+from tritone.errors import BundleError
 from tritone.families.family import Checkpoint, Family, Seen, saved_by_transformers
 
 TYPES = ("moonshine",)
+MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later models
 
 
 def _recognise(seen: Seen) -> Checkpoint | None:
@@ -12,6 +14,11 @@ def _recognise(seen: Seen) -> Checkpoint | None:
             arguments={"folder": seen.path},
             files=seen.some("preprocess*.onnx", "*code.onnx", "*code.int8.onnx", "tokens.txt"),
             int8=False,
+        )
+    if not seen.has("config.json") and seen.some(f"{MERGED[0]}.onnx", f"{MERGED[0]}.ort"):
+        raise BundleError(
+            f"{seen.path} has {' and '.join(MERGED)}, the two files of later Moonshine models, which cannot be "
+            "imported; take the model's folder of transformers (UsefulSensors on Hugging Face), which can be"
         )
     return saved_by_transformers(seen, TYPES, "folder")
 

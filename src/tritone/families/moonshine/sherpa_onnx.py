@@ -41,7 +41,6 @@ SILENT = re.compile("<unk>|</?s>|<<.*>>")
 TRIED_S = 1.3  # of noise, on which network and graphs are compared
 ALLOWED = 1e-3, 0.2  # of the size of what comes out, in float32 and in int8
 MOONSHINE = ("preprocess", "encode", "uncached_decode", "cached_decode")
-MERGED = ("encoder_model", "decoder_model_merged")  # the two files of later Moonshine models
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,12 @@ def find_moonshine(folder: Path) -> MoonshineFiles | None:
     """The files of a Moonshine in a folder, those in float32 before those in int8; None if it holds none.
 
     Raises:
-        ExportError: some are missing, or it holds the two files of later models.
+        ExportError: some are missing.
     """
     found = {
         part: path for part in MOONSHINE for form in (".int8", "") if (path := folder / f"{part}{form}.onnx").is_file()
     }
     if not found:
-        if any((folder / f"{MERGED[0]}.{end}").is_file() for end in ("onnx", "ort")):
-            raise ExportError(
-                f"{folder} has {' and '.join(MERGED)}, the two files of later Moonshine models, which cannot be "
-                "imported; take the model's folder of transformers (UsefulSensors on Hugging Face), which can be"
-            )
         return None
     files = MoonshineFiles(found, folder / "tokens.txt")
     missing = [f"{part}.onnx" for part in MOONSHINE if part not in found]
