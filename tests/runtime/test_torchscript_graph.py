@@ -64,7 +64,9 @@ def save(module: nn.Module, path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(Net(), tmp_path_factory.mktemp("script") / "net.ts")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.backends.cudnn, "allow_tf32", True)  # as torch has it, whoever turned it off before
+        return save(Net(), tmp_path_factory.mktemp("script") / "net.ts")
 
 
 def feed(batch: int, samples: int) -> dict[str, np.ndarray]:
