@@ -54,7 +54,11 @@ def model(report: ExportReport) -> Any:
 def answer(result: Any) -> dict[str, Any]:
     found = result.get()
     segments = [[each.start_s, each.end_s, list(each.tokens)] for each in found.segments]
-    return {"text": found.text, "segments": segments}
+    return {"text": found.text, "audio_s": found.audio_s, "segments": segments}
+
+
+def tokens(answered: dict[str, Any]) -> list[list[int]]:
+    return [each[2] for each in answered["segments"]]
 
 
 def test_it_is_exported_in_float32_and_int8(report: ExportReport) -> None:
@@ -103,8 +107,8 @@ def test_an_engine_on_a_device_has_the_same_tokens_and_times(
         theirs = model.transcribe(some, options={"beam": beam, "word_times": True})
         ours = engine.transcribe(some, options={"beam": beam, "word_times": True})
         for clip, one, other in zip(some, ours, theirs, strict=True):
-            assert same(answer(one), answer(other)), clip.stem
-            assert beam > 1 or same(answer(one), expected[clip.stem])
+            assert tokens(answer(one)) == tokens(answer(other)), clip.stem  # times of segments are those of words
+            assert beam > 1 or tokens(answer(one)) == tokens(expected[clip.stem])
             words = [[each.text for each in result.get().words] for result in (one, other)]
             assert words[0] == words[1]
             starts = [[each.start_s for each in result.get().words] for result in (one, other)]
