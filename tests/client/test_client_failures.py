@@ -164,8 +164,8 @@ def test_what_a_client_abandons_is_not_computed_by_grpc(slow_server: TritonServe
         results = client.transcribe_iter([seconds(0.5), *[seconds(0.2)] * 40], "slow", concurrency=41)
         next(results)
         del results  # the generator ends, and abandons what is in flight
-        until(lambda: counted("success") - before + counted("fail") - dropped == 41)
-        assert counted("fail") - dropped > 0
+        until(lambda: counted("fail") > dropped)  # of those that Triton has got by then
+        assert counted("success") - before < 41
 
 
 def test_words_of_the_transports_become_one_line_with_the_way_out():
