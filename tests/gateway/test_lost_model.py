@@ -38,7 +38,7 @@ def test_all_streams_of_a_model_whose_process_ended_are_told_at_once(tmp_path: P
             held.touch()  # so that all chunks are on their way
             for each in clients:
                 each.send(bytes(32000))
-            until(lambda: waiting(server.options.metrics_port) >= TEN - 1)  # but for the one that it is at
+            until(lambda: waiting(server.options.metrics_port) >= 1)  # behind those that it is at, which may be several
             next(each for each in descendants(server.pid) if each.name().startswith("triton_python")).kill()
             held.unlink()
             began = time.monotonic()
