@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tritone.corpus.clips import read_clips
+from tritone.families.known import families
 from walls import PACKAGE, imported, occurs
 
 FAMILIES = sorted(path.parent.name for path in (PACKAGE / "families").glob("*/family.py"))
@@ -60,6 +61,11 @@ def test_nobody_imports_a_family_or_has_its_name(family: str) -> None:
 
 def test_what_is_allowed_only_shrinks() -> None:
     assert len(ALLOWED) <= MOST_ALLOWED
+
+
+@pytest.mark.parametrize("name", sorted(families()))
+def test_a_family_says_where_its_document_is(name: str) -> None:
+    assert (PACKAGE.parents[1] / families()[name].page).is_file()
 
 
 TAKEN_OUT = ("resemblyzer", "funasr", "nemo")

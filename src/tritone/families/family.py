@@ -11,15 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.families.foreign import Foreign
 from tritone.families.seen import Seen
 from tritone.installing import pip_install
-
-if TYPE_CHECKING:
-    from tritone.families.export.options import BundleOptions
 
 INTERFACE = 1
 """The version of this page, which families of other packages state."""
@@ -63,10 +60,9 @@ Recognise = Callable[[Seen], Checkpoint | Foreign | None]
 class Family:
     """One family of models, and its command `tritone export NAME`.
 
-    `package`: that `options`, `export` and `count` are looked up in, as `module:name`, when they are needed.
+    `package`: that functions and classes are looked up in, as `module:name`, when they are needed.
     `what`: the help of the command; its first sentence is shown in lists.
-    `options`: the class of the export's options, a `BundleOptions`; its field with a `metavar` that is no option's is
-    the command's argument.
+    `options`: the class of the export's options, a `BundleOptions`; its field with `argument` is the command's.
     `export`: the function; it takes the fields of the options as keywords, and returns an `ExportReport`. Of a family
     with several: which, by what was given.
     `recognise`: says of what somebody has whether it is one of these models, or is `Foreign`, one that cannot be
@@ -114,10 +110,9 @@ class Family:
     interface: int = 0
 
     @property
-    def option_class(self) -> "type[BundleOptions]":
-        """The class of the export's options."""
-        found: type[BundleOptions] = self._load(self.options)
-        return found
+    def option_class(self) -> Any:
+        """The class of the export's options, a `BundleOptions`."""
+        return self._load(self.options)
 
     def exporter(self, given: Mapping[str, Any]) -> Callable[..., Any]:
         """The function that exports, for what was given of the options.
@@ -129,6 +124,8 @@ class Family:
         try:
             function: Callable[..., Any] = self._load(name)
         except ModuleNotFoundError as error:
+            if (error.name or "").startswith("tritone"):  # a fault of ours, which nobody can install
+                raise
             raise MissingDependencyError(
                 f"exporting needs {error.name}, which is not installed: {pip_install(self.extra or 'export')}"
             ) from error

@@ -117,7 +117,7 @@ def export_elsewhere(name: str, folder: Path, choices: Mapping[str, Any]) -> Any
         raise ExportError(str(error)) from error
     if not isinstance(checkpoint, Checkpoint) or not (other := family(checkpoint.family)).options:
         return None
-    asked, known = described(_options(family(name))), described(_options(other))
+    asked, known = described(family(name).option_class), described(other.option_class)
     given = {key: value for key, value in choices.items() if value != folder}
     if unfit := [
         key for key, value in given.items() if key in asked and key not in known and value != asked[key].default
@@ -129,10 +129,6 @@ def export_elsewhere(name: str, folder: Path, choices: Mapping[str, Any]) -> Any
         )
     shared = {key: value for key, value in given.items() if (key in known or key == "progress") and value is not None}
     return other.exporter(checkpoint.arguments)(**{**shared, **checkpoint.arguments})
-
-
-def _options(of: Family) -> Any:
-    return of.option_class
 
 
 def foreign(path: Path) -> Foreign | None:
@@ -188,7 +184,9 @@ def _of_families(seen: Seen) -> Checkpoint | Foreign | None:
 
 
 def _completed(checkpoint: Checkpoint, of: Family) -> Checkpoint:
-    first = next((each.field for each in described(_options(of)).values() if each.argument), "") if of.options else ""
+    first = (
+        next((each.field for each in described(of.option_class).values() if each.argument), "") if of.options else ""
+    )
     return replace(
         checkpoint,
         family=of.name,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritone.cli.export.run import function_of, usage_errors
+from tritone.cli.export.run import usage_errors
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.families.known import family
 from tritone.repository.serving import ExportServing, checked
 
 if TYPE_CHECKING:
@@ -68,18 +69,19 @@ class GenericFlags:
         """Propose a bundle, show that, and write it.
 
         Args:
-            source: what it is made of: `families.generic.<source>` has its function.
+            source: what it is made of: the name of the family.
             more: arguments of that function.
         """
-        run = function_of(f"generic.{source}", f"export_{source}")
-        options = function_of("graphs.proposal", "TensorOptions")
+        from tritone.families.graphs.proposal import TensorOptions
+
+        run = family(source).exporter({})
         if self.rename is not None:
             more["rename"] = pairs(self.rename, "--rename")
         with usage_errors():
             report = run(
                 output=_target(self.output, self.dry_run),
                 name=self.name or (None if self.output is None else self.output.resolve().name),  # in a dry run, too
-                options=options(
+                options=TensorOptions(
                     max_batch_size=self.max_batch_size,
                     dims=self.dims or (),
                     reshape=self.reshape or (),

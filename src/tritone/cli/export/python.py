@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.export.run import function_of, usage_errors
+from tritone.cli.export.run import usage_errors
 from tritone.cli.shared.inspection_printer import print_inspection
 from tritone.families.graphs.proposal import FUNCTION_ROWS
+from tritone.families.known import family
 
 
 def python(
@@ -38,7 +39,7 @@ def python(
     from tritone.inspection import inspect_path
 
     with usage_errors():
-        bundle = function_of("generic.python", "export_python")(
+        bundle = family("python").exporter({})(
             target=target,
             output=output,
             name=name,

@@ -1,17 +1,13 @@
 """What all `tritone export` commands do: call a family's export, print its report, and build engines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
 
 import typer
 
 from tritone.cli.export.engines import plan_runtimes, progress
 from tritone.cli.export.options import Values
-from tritone.errors import MissingDependencyError
 from tritone.families.family import Family
-from tritone.installing import pip_install
 
 
 def export(family: Family, values: Values) -> None:
@@ -26,17 +22,6 @@ def export(family: Family, values: Values) -> None:
     typer.echo(report.path)
     if planned is not None and planned.engines:
         planned.build_engines(report.bundle)
-
-
-def function_of(module: str, name: str, extra: str = "export") -> Callable[..., Any]:
-    """A function of the families, which need packages that are not always installed; the error says which."""
-    try:
-        function: Callable[..., Any] = getattr(import_module(f"tritone.families.{module}"), name)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"{extra}ing needs {error.name}, which is not installed: {pip_install(extra)}"
-        ) from error
-    return function
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def torch_export(
     serving: ExportServing,
 ) -> None:
     """Make a bundle of any program of torch.export. It is read as data, and only operators on Tritone's list run."""
-    flags.export("torch_export", serving, model=model)
+    flags.export("torch-export", serving, model=model)
 
 
 @takes_option_classes()

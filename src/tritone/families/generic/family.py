@@ -50,7 +50,7 @@ FAMILY = (
             "tritone export onnx model.onnx --output my-model",
             "tritone export onnx model.onnx --output my-model --max-batch-size 16 --dry-run",
         ),
-        page="docs/models/any-model.md",
+        page="docs/models/generic.md",
     ),
     Family(
         name="python",
@@ -60,6 +60,7 @@ FAMILY = (
         export="python:export_python",
         extra="",
         command="python:python",
+        page="docs/models/python-models.md",
         examples=(
             "tritone export python shout.py:shout --output my-model",
             "tritone export python shout.py:shout --output my-model --include words.txt",
@@ -75,6 +76,7 @@ FAMILY = (
         weights=("*.pt2",),
         is_graph=True,
         command="torch:torch_export",
+        page="docs/models/export-torch.md",
         first=FIRST,
         examples=(
             "tritone export torch-export model.pt2 --output my-model",
@@ -91,6 +93,7 @@ FAMILY = (
         pickles=("*.pt", "*.ts"),
         is_graph=True,
         command="torch:torchscript",
+        page="docs/models/export-torch.md",
         first=FIRST,
         examples=(
             "tritone export torchscript model.pt --output my-model",
@@ -106,6 +109,7 @@ FAMILY = (
         export="tensorrt:export_tensorrt",
         extra="",
         command="tensorrt:tensorrt",
+        page="docs/models/tensorrt.md",
         first=FIRST,
         examples=(
             "tritone export tensorrt model.plan --output my-model",

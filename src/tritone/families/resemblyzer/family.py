@@ -23,5 +23,5 @@ FAMILY = Family(
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker",
         "tritone export resemblyzer --checkpoint pretrained.pt --output my-speaker --threshold 0.75",
     ),
-    page="docs/models/speaker-models.md",
+    page="docs/models/export-resemblyzer.md",
 )

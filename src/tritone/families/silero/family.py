@@ -25,5 +25,5 @@ FAMILY = Family(
         "tritone export silero --output vad",
         "tritone export silero --output vad --sample-rate 8000",
     ),
-    page="docs/models/export-silero.md",
+    page="docs/applications/voice-activity.md",
 )

@@ -34,6 +34,7 @@ FAMILY = Family(
     layout=f"{HYPERPARAMS} with {WEIGHTS} (SpeechBrain)",
     pickles=("*.ckpt",),
     unit="of the size of embeddings",
+    page="docs/models/export-speechbrain.md",
     examples=(
         "tritone export speechbrain --checkpoint spkrec-ecapa-voxceleb --output my-speaker",
         "tritone export speechbrain --checkpoint embedding_model.ckpt --output my-speaker --threshold 0.25",
