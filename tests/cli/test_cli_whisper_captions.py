@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tritone.families.whisper.export import export_whisper
 from tritone.gateway.ask import search_of
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
+from tritone.transcript import Span
 
 DECODING = ("--language=de", "--temperatures=0", "--no-speech-threshold=none", "--no-previous-text")
 CLOCK = re.compile(r"(\d+):(\d+):(\d+)[.,](\d+) --> (\d+):(\d+):(\d+)[.,](\d+)")
@@ -30,22 +32,21 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_whisper(checkpoint=checkpoint, output=folder / "bundle").bundle.path
 
 
+def measured(bundle: Path, recording: Path) -> Sequence[Span]:
+    """The words of the recording with the times that the model has, asked for in this process."""
+    options = {"language": "de", "temperature": [0], "no_speech_threshold": None, "previous_text": False}
+    model = tritone.load(bundle, threads=1, word_times=True, **options)
+    words: Sequence[Span] = model.transcribe(recording).get().words
+    return words
+
+
 @pytest.mark.parametrize("format", ["srt", "vtt", "ctm"])
 def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, format: str) -> None:
     recording = bundle.parent / "a.wav"
     asked = ["transcribe", "--model", str(bundle), str(recording), *DECODING, "--format", format]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    model = tritone.load(
-        bundle,
-        threads=1,
-        language="de",
-        temperature=[0],
-        no_speech_threshold=None,
-        previous_text=False,
-        word_times=True,
-    )
-    words = model.transcribe(recording).get().words
+    words = measured(bundle, recording)
     assert len(words) >= 3
     if format == "ctm":
         assert len(done.stdout.splitlines()) >= len(words)
@@ -72,16 +73,7 @@ def test_whoever_asks_the_command_for_times_gets_those_of_words(bundle: Path, as
     given = ["transcribe", "--model", str(bundle), str(recording), *DECODING, *asked.split()]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
-    model = tritone.load(
-        bundle,
-        threads=1,
-        language="de",
-        temperature=[0],
-        no_speech_threshold=None,
-        previous_text=False,
-        word_times=True,
-    )
-    words = model.transcribe(recording).get().words
+    words = measured(bundle, recording)
     if "--json" in asked:
         found = [(each["text"], each["start_s"], each["end_s"]) for each in json.loads(done.stdout)["words"]]
         assert found == [(each.text, round(each.start_s, 3), round(each.end_s, 3)) for each in words]
