@@ -25,6 +25,7 @@ FOR_ALL = {
     "installing",
     "keys",
     "later",
+    "pages",
     "paths",
     "preparing",
     "result",

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tritone import pages
 from tritone.families import known
-from tritone.families.family import INTERFACE, Checkpoint, Family, Seen
+from tritone.families.family import Checkpoint, Family, Seen
 from tritone.families.known import families, recognise
 
 
@@ -26,16 +27,16 @@ def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callabl
         for name, text in modules.items():
             (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
             monkeypatch.delitem(sys.modules, name, raising=False)
-            points.append(EntryPoint(name, f"{name}:FAMILY", known.GROUP))
+            points.append(EntryPoint(name, f"{name}:FAMILY", Family.GROUP))
         families.cache_clear()
 
-    monkeypatch.setattr(known, "entry_points", lambda group: points if group == known.GROUP else [])
+    monkeypatch.setattr(pages, "entry_points", lambda group: points if group == Family.GROUP else [])
     families.cache_clear()
     yield add
     families.cache_clear()
 
 
-def page(name: str = "tidy", recognise: str = "lambda seen: None", interface: int = INTERFACE) -> str:
+def page(name: str = "tidy", recognise: str = "lambda seen: None", interface: int = Family.INTERFACE) -> str:
     return (
         "from tritone.families.family import Checkpoint, Family\n"
         f"FAMILY = Family(name={name!r}, package='pages', what='Export it.', options='options:Options',\n"
@@ -58,7 +59,10 @@ def test_a_family_of_a_package_is_known_beside_ours(install: Callable[..., None]
             "from tritone.families.family import Family\nFAMILY = Family(name='x', shape='y')\n",
             "cannot be loaded .*shape",
         ),
-        (page(interface=INTERFACE + 1), f"was made for interface {INTERFACE + 1} .* this Tritone has {INTERFACE}"),
+        (
+            page(interface=Family.INTERFACE + 1),
+            f"was made for interface {Family.INTERFACE + 1} .* this Tritone has {Family.INTERFACE}",
+        ),
         (page(interface=0), "was made for interface 0"),
         (page(name="wenet"), "the package tidy has a family 'wenet', a name that Tritone has"),
     ],
@@ -85,7 +89,7 @@ def test_a_page_that_imports_a_heavy_package_is_named_and_used(
     install: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "heavy_for_the_test.py").write_text("", encoding="utf-8")
-    monkeypatch.setattr(known, "HEAVY", ("heavy_for_the_test",))
+    monkeypatch.setattr(pages, "HEAVY", ("heavy_for_the_test",))
     install(tidy="import heavy_for_the_test\n" + page())
     assert "tidy" in families()
     assert "the package tidy imports heavy_for_the_test with its page tidy:FAMILY" in caplog.text
@@ -118,7 +122,7 @@ def test_recognition_that_never_ends_is_not_waited_for(
         options="options:Options",
         export="export:export",
         recognise=forever,
-        interface=INTERFACE,
+        interface=Family.INTERFACE,
     )
     monkeypatch.setattr(known, "families", lambda: {**families(), "tidy": stuck})
     monkeypatch.setattr(known, "LOOK_S", 0.05)

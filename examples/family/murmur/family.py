@@ -1,6 +1,6 @@
 """What Tritone may know of Murmur without torch: how its files are recognised, and what exports them."""
 
-from tritone.families.family import INTERFACE, Checkpoint, Family, Seen
+from tritone.families.family import Checkpoint, Family, Seen
 
 
 def recognise(seen: Seen) -> Checkpoint | None:
@@ -13,7 +13,7 @@ def recognise(seen: Seen) -> Checkpoint | None:
 FAMILY = Family(
     name="murmur",
     package=__package__,
-    interface=INTERFACE,
+    interface=1,
     what="Export a Murmur, waveform in: causal convolutions with CTC, for whole utterances and for streams.",
     options="options:MurmurOptions",
     export="export:export_murmur",

@@ -9,7 +9,6 @@ A family of another package is named in its entry point of the group `tritone.fa
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from tritone.errors import BundleError, MissingDependencyError
 from tritone.families.foreign import Foreign
 from tritone.families.seen import Seen
 from tritone.installing import pip_install
-
-INTERFACE = 1
-"""The version of this page, which families of other packages state."""
+from tritone.pages import Page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +54,9 @@ Recognise = Callable[[Seen], Checkpoint | Foreign | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(Page):
     """One family of models, and its command `tritone export NAME`.
 
-    `package`: that functions and classes are looked up in, as `module:name`, when they are needed.
     `what`: the help of the command; its first sentence is shown in lists.
     `options`: the class of the export's options, a `BundleOptions`; its field with `argument` is the command's.
     `export`: the function; it takes the fields of the options as keywords, and returns an `ExportReport`. Of a family
@@ -81,11 +77,11 @@ class Family:
     `first`: flags of the options that its help begins with; `examples`: lines that it ends with; `page`: its document.
     `is_graph`: its files are graphs, which `tritone inspect` shows as they are.
     `command`: a function of `tritone.cli` in place of the command that is made of the options.
-    `interface`: that of Tritone's that a package was made for, see `INTERFACE`.
     """
 
-    name: str
-    package: str
+    GROUP = "tritone.families"
+    INTERFACE = 1
+
     what: str
     options: str = ""
     export: str | Callable[[Mapping[str, Any]], str]
@@ -107,12 +103,11 @@ class Family:
     page: str = ""
     is_graph: bool = False
     command: str = ""
-    interface: int = 0
 
     @property
     def option_class(self) -> Any:
         """The class of the export's options, a `BundleOptions`."""
-        return self._load(self.options)
+        return self.look_up(self.options)
 
     def exporter(self, given: Mapping[str, Any]) -> Callable[..., Any]:
         """The function that exports, for what was given of the options.
@@ -122,7 +117,7 @@ class Family:
         """
         name = self.export if isinstance(self.export, str) else self.export(given)
         try:
-            function: Callable[..., Any] = self._load(name)
+            function: Callable[..., Any] = self.look_up(name)
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("tritone"):  # a fault of ours, which nobody can install
                 raise
@@ -133,20 +128,16 @@ class Family:
 
     def count_numbers(self, path: Path) -> int | None:
         """How many numbers a file of weights holds, if the family can say that of it."""
-        return self._load(self.count)(path) if self.count else None
+        return self.look_up(self.count)(path) if self.count else None
 
     def installed_file(self) -> Path:
         """Where an installed package has such a model, see `installed`."""
-        found: Path = self._load(self.installed)()
+        found: Path = self.look_up(self.installed)()
         return found
 
     def reader_of(self, kind: str, metadata: Mapping[str, str]) -> Any:
         """What of this family reads a folder of ready-made graphs, see `reader`."""
-        return self._load(self.reader)(kind, metadata) if self.reader else False
-
-    def _load(self, name: str) -> Any:
-        module, _, attribute = name.partition(":")
-        return getattr(import_module(f"{self.package}.{module}"), attribute)
+        return self.look_up(self.reader)(kind, metadata) if self.reader else False
 
 
 def saved_by_transformers(

@@ -3,40 +3,28 @@
     recognise(Path("my-model"))  ->  Checkpoint(family="wenet", ...)
     family("wenet")              ->  Family
 
-A package names its families in the group `tritone.families`; a name that is ours, or another package's, is not taken.
-
-    [project.entry-points."tritone.families"]
-    tidy = "tidy_models.family:FAMILY"
-
-What is wrong with a package is logged in a sentence that names it, and all else works: code of others may fail, or
-never end, on files that nobody has tried.
+Code of other packages may fail, or never end, on files that nobody has tried: that is logged in a sentence that names
+the package, and all else works.
 """
 
 import logging
-import pkgutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from types import MappingProxyType
 from typing import Any
 
 from tritone import families as ours
 from tritone.errors import BundleError, ExportError, TritoneError
-from tritone.families.family import INTERFACE, Checkpoint, Family
+from tritone.families.family import Checkpoint, Family
 from tritone.families.foreign import Foreign, foreign_form
 from tritone.families.seen import TORCH, Seen
 from tritone.options.fields import described
+from tritone.pages import all_pages
 
-GROUP = "tritone.families"
 LOOK_S = 10.0  # for one family of another package to say whether a file is its own
-HEAVY = ("torch", "onnx", "onnxruntime", "transformers")
 PICKLED = ("*.tar", "*.pkl", "*.pickle", "*.pt", "*.pth", "*.ckpt", "pytorch_model*.bin")
 _LOG = logging.getLogger(__name__)
 
@@ -44,18 +32,7 @@ _LOG = logging.getLogger(__name__)
 @cache
 def families() -> Mapping[str, Family]:
     """All families by name: ours, then those of other packages."""
-    known = {each.name: each for each in _built_in()}
-    packages = dict.fromkeys(known, "Tritone")
-    for point in sorted(entry_points(group=GROUP), key=lambda each: (_package(each), each.name)):
-        for each in _of_package(point):
-            if each.name in known:
-                _LOG.warning(
-                    f"the package {_package(point)} has a family {each.name!r}, a name that {packages[each.name]} has: "
-                    "it is left out. Remove one of the two, or have it renamed"
-                )
-            else:
-                known[each.name], packages[each.name] = each, _package(point)
-    return MappingProxyType(known)
+    return all_pages(Family, ours)
 
 
 def family(name: str) -> Family:
@@ -243,47 +220,3 @@ def _only_file(seen: Seen) -> Path:
         f"{seen.path} holds {why}. It has {some or 'no files'}; needed is a bundle (manifest.json), a model "
         f"repository, or a folder as a toolkit writes it: {layouts}"
     )
-
-
-def _built_in() -> Iterator[Family]:
-    for each in pkgutil.iter_modules(ours.__path__):
-        if each.ispkg and find_spec(f"{ours.__name__}.{each.name}.family") is not None:
-            yield from _held(import_module(f"{ours.__name__}.{each.name}.family").FAMILY)
-
-
-def _of_package(point: EntryPoint) -> Iterator[Family]:
-    """The families of an entry point; none, and a sentence, if there is something wrong with it."""
-    package, before = _package(point), {each for each in HEAVY if each in sys.modules}
-    try:
-        held = list(_held(point.load()))
-    except Exception as error:  # code of others
-        _LOG.warning(
-            f"the family {point.name!r} of the package {package} cannot be loaded from {point.value}: "
-            f"{type(error).__name__}: {error}. It is left out; repair or remove the package"
-        )
-        return
-    if heavy := [each for each in HEAVY if each in sys.modules and each not in before]:
-        _LOG.warning(
-            f"the package {package} imports {', '.join(heavy)} with its page {point.value}, which costs every command "
-            "seconds; its makers can import that where it exports"
-        )
-    for each in held:
-        if each.interface == INTERFACE:
-            yield each
-        else:
-            _LOG.warning(
-                f"the family {each.name!r} of the package {package} was made for interface {each.interface} of "
-                f"Tritone's families, and this Tritone has {INTERFACE}. It is left out; take the package's version for "
-                "this Tritone"
-            )
-
-
-def _held(page: object) -> Iterable[Family]:
-    held = page if isinstance(page, tuple) else (page,)
-    if wrong := [each for each in held if not isinstance(each, Family)]:
-        raise TypeError(f"a page must hold a Family, or a tuple of some, got {type(wrong[0]).__name__}")
-    return held
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value.partition(":")[0]
