@@ -35,6 +35,8 @@ MODULES = {
     # Of detectors, by whose pauses recordings are cut.
     "activity": "tritone.longform.activity",
     "detector": "tritone.pipelines.detector",
+    # Of models on a GPU; it imports torch, and loads with such a model.
+    "on_device": "tritone.pipelines.searching.on_device",
     # Of large blocks of audio.
     "filling_kernel": "tritone.pipelines.graphs.filling_kernel",
     # Of searches: those that keep several hypotheses, language models, hotwords. Modules of kernels load numba.

@@ -25,12 +25,12 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import GREEDY_BLOCK
 from tritone.pipelines.searching.decoder_sizes import DecoderSize
-from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM
 from tritone.pipelines.searching.transducer import HELD_OUT, DeviceBeamSearch, ModifiedBeamSearch
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch.graph import TorchGraph
 from tritone.search.device import bonuses
 from tritone.search.options import SearchOptions
+from tritone.search.transducer.device_beam import MAX_DEVICE_BEAM
 from tritone.transcript import Transcript
 
 LENGTHS = (9000, 20000, 1200, 15321, 30000, 500, 16000)

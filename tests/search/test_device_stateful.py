@@ -20,9 +20,10 @@ torch = pytest.importorskip("torch")
 
 from tritone.families.nemo.config import TransducerConfig  # noqa: E402  # needs torch
 from tritone.families.nemo.transducer import Joint, Predictor  # noqa: E402
-from tritone.pipelines.searching.on_device import DeviceState, DeviceTransducer  # noqa: E402
+from tritone.pipelines.searching.on_device import DeviceTransducer  # noqa: E402
 from tritone.runtime.torch.held import Held  # noqa: E402
 from tritone.search.device import greedy, stateful  # noqa: E402
+from tritone.search.transducer.device_beam import DeviceState  # noqa: E402
 
 SEEDS = st.integers(0, 2**32 - 1)
 DURATIONS = st.sampled_from([(), (0, 1, 2, 3, 4), (2, 0), (1, 12)])

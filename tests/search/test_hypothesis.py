@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tritone.search.hypothesis import Token, TokenRow, ids_of, later
+from tritone.search.hypothesis import Token, TokenRow, ids_of, moved_by
 
 TOKENS = [Token(7, 0, 2, 0.5), Token(3, 4, 5, 1.0), Token(7, 6, 9, 0.25)]
 
@@ -17,7 +17,7 @@ def row(tokens: list[Token] = TOKENS) -> TokenRow:
 
 @pytest.mark.parametrize("tokens", [TOKENS, row(), [], row()[:0]])
 def test_tokens_are_moved_later(tokens):
-    moved = later(tokens, 10)
+    moved = moved_by(tokens, 10)
     assert [(each.id, each.confidence) for each in moved] == [(each.id, each.confidence) for each in tokens]
     assert [each.start_frame for each in moved] == [each.start_frame + 10 for each in tokens]
     assert [each.end_frame for each in moved] == [each.end_frame + 10 for each in tokens]

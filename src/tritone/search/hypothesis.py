@@ -80,7 +80,7 @@ class TokenRow(Sequence[Token]):
         return f"TokenRow({list(self)!r})"
 
 
-def later(tokens: Sequence[Token], frames: int) -> list[Token]:
+def moved_by(tokens: Sequence[Token], frames: int) -> list[Token]:
     """The same tokens so many frames later."""
     if isinstance(tokens, TokenRow):  # of hundreds of streams in a step: no token is made twice
         columns = (tokens.ids, tokens.starts, tokens.ends, tokens.confidences)

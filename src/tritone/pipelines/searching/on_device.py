@@ -1,4 +1,4 @@
-"""Searches of transducers on the GPU that has encoder, predictor and joiner.
+"""Searches of transducers on the GPU that has encoder, predictor and joiner; imports torch.
 
 encoder_out on the device, options of each row  ->  tokens or hypotheses of each row
 """
@@ -12,11 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.runtime.graph import Array
+from tritone.runtime.torch.loop import DeviceLoops
+from tritone.search.device.bonuses import BonusTables
+from tritone.search.device.greedy import LOOK_AHEAD, GreedyLoop, look_ahead
+from tritone.search.device.kernels_for import kernels_for, stateful_beams_for, stateful_for, whole_for
+from tritone.search.device.modified_beam import ModifiedBeamLoop
+from tritone.search.device.stateful import FIRST, StatefulLoop, StateRows
+from tritone.search.device.stateful_beam import StatefulBeamLoop, beam_rows
+from tritone.search.device.stateless import stateless_weights
 from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import SearchOptions
-from tritone.search.transducer.device_beam import DeviceBeam
+from tritone.search.transducer.device_beam import DeviceBeam, DeviceState
+from tritone.search.transducer.traced import traced
 
-MAX_DEVICE_BEAM = 16  # wider ones are searched on the CPU
 LEAST_FRAMES = 16
 
 
@@ -27,27 +35,11 @@ class GreedyTokens(NamedTuple):
     contexts: Array  # (rows, context_size) int64
 
 
-class DeviceState:
-    """A greedy search whose predictor has a state, as `StatefulState` where the state stays on the device.
-
-    `row`: of the device's `StateRows`, which has the state; 0 before the first frames, and always in whole utterances.
-    """
-
-    def __init__(self, options: SearchOptions) -> None:
-        """Start before the first token; of the options a penalty and a number of symbols are used."""
-        assert options.max_symbols is not None
-        self.blank_penalty, self.max_symbols = options.blank_penalty, options.max_symbols
-        self.num_frames = self.ahead = self.symbols = self.row = 0
-
-
 class DeviceTransducer:
     """Searches with a predictor and a joiner on one device. May be called from several threads."""
 
     def __init__(self, network: Any, device: str) -> None:
         """Take the `GraphNetwork`, whose graphs are run by torch on `device`."""
-        from tritone.runtime.torch.loop import DeviceLoops
-        from tritone.search.device.kernels_for import kernels_for, stateful_for, whole_for
-        from tritone.search.device.stateless import stateless_weights
 
         self._network = network
         self._place = device
@@ -74,7 +66,6 @@ class DeviceTransducer:
         Raises:
             OperatorError: as of `ShapedGraph.compile_shapes`.
         """
-        from tritone.search.device.greedy import LOOK_AHEAD
 
         network, most = self._network, _padded((rows, 1))[0]
         for graph, outputs, each in (
@@ -100,7 +91,6 @@ class DeviceTransducer:
             contexts: (rows, context_size) the last tokens before the first frame.
             max_symbols: the most tokens of one frame, of all rows.
         """
-        from tritone.search.device.greedy import LOOK_AHEAD, GreedyLoop, look_ahead
 
         count = len(num_frames)
         shape = _padded(encoder_out.shape)
@@ -144,8 +134,6 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
             goes_on: whether frames may follow.
         """
-        from tritone.search.device.greedy import look_ahead
-        from tritone.search.device.stateful import FIRST, StatefulLoop
 
         reads = [each.row or FIRST for each in searches]
         state_rows = self._rows_with(searches if goes_on else (), 0)
@@ -183,13 +171,11 @@ class DeviceTransducer:
     @staticmethod
     def takes(scorer: Any) -> bool:
         """Whether beams here can have a scorer, see `BonusTables.takes`."""
-        from tritone.search.device.bonuses import BonusTables
 
         return BonusTables.takes(scorer)
 
     def share(self, scorer: Any) -> Any:
         """The place of a scorer of hotwords in the tables of beams, as of `BonusTables.share`."""
-        from tritone.search.device.bonuses import BonusTables
 
         with self._making:
             if self._tables is None:
@@ -209,10 +195,6 @@ class DeviceTransducer:
             searches: one for each row, all different and with the same beam.
             encoder_out: (rows, frames, dim), held on the device or an array.
         """
-        from tritone.search.device.greedy import look_ahead
-        from tritone.search.device.kernels_for import stateful_beams_for
-        from tritone.search.device.stateful import FIRST
-        from tritone.search.device.stateful_beam import StatefulBeamLoop
 
         beam = searches[0].beam
         state_rows = self._rows_with(searches, beam)
@@ -249,8 +231,6 @@ class DeviceTransducer:
 
     def _rows_with(self, searches: Sequence[DeviceState] | Sequence[DeviceBeam], beam: int) -> Any:
         """The states of searches, greedy ones if `beam` is 0; each of these has a row there as long as it is there."""
-        from tritone.search.device.stateful import StateRows
-        from tritone.search.device.stateful_beam import beam_rows
 
         with self._making:
             if beam not in self._state_rows:
@@ -282,8 +262,6 @@ class DeviceTransducer:
             encoder_out: (rows, frames, dim), held on the device or an array.
             options: of each row; the beam is that of the first.
         """
-        from tritone.search.device.modified_beam import ModifiedBeamLoop
-        from tritone.search.transducer.traced import traced
 
         shape = _padded(encoder_out.shape)
         lengths = np.clip(num_frames, 0, encoder_out.shape[1]).astype(np.int64)

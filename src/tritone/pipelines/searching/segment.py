@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tritone.pipelines.searching.readings import Reading, ReadingBuilder
 from tritone.pipelines.searching.search import News, Search
-from tritone.search.hypothesis import Hypothesis, Token, later
+from tritone.search.hypothesis import Hypothesis, Token, moved_by
 
 
 class Segment:
@@ -70,4 +70,4 @@ class Segment:
         return self.first_frame + self.num_frames
 
     def _placed(self, tokens: Sequence[Token]) -> Sequence[Token]:
-        return later(tokens, self.first_frame) if self.first_frame and tokens else tokens
+        return moved_by(tokens, self.first_frame) if self.first_frame and tokens else tokens

@@ -13,16 +13,16 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
+from tritone.later import later
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceState, DeviceTransducer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array, Bucket
-from tritone.search.hypothesis import Hypothesis, Token, later
+from tritone.search.hypothesis import Hypothesis, Token, moved_by
 from tritone.search.options import HISTORY, TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
-from tritone.search.transducer.device_beam import DeviceBeam
+from tritone.search.transducer.device_beam import MAX_DEVICE_BEAM, DeviceBeam, DeviceState
 from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
 from tritone.search.transducer.memory import StatefulPredictor
@@ -40,7 +40,10 @@ GPU_CALL_ROWS = 200
 if TYPE_CHECKING:
     from typing import Self
 
+    from tritone.pipelines.searching import on_device
     from tritone.search.scoring.scorer import Scorer
+else:
+    on_device = later("on_device")
 
 
 class GraphNetwork:
@@ -97,7 +100,11 @@ class TransducerGreedySearch(GreedySearch):
     """Greedy search of one utterance or stream."""
 
     def __init__(
-        self, options: SearchOptions, cache: PredictorCache, call_rows: int, device: DeviceTransducer | None = None
+        self,
+        options: SearchOptions,
+        cache: PredictorCache,
+        call_rows: int,
+        device: "on_device.DeviceTransducer | None" = None,
     ) -> None:
         """Start a search, on a device if there is one; `call_rows` as of `advance_greedy`."""
         super().__init__(options)
@@ -136,7 +143,7 @@ class StatefulGreedySearch(GreedySearch):
 class StatefulDeviceSearch(GreedySearch):
     """The same on a device, which keeps the state of a stream."""
 
-    def __init__(self, options: SearchOptions, device: DeviceTransducer) -> None:
+    def __init__(self, options: SearchOptions, device: "on_device.DeviceTransducer") -> None:
         """Start a search."""
         super().__init__(options)
         self._device, self._state = device, DeviceState(options)
@@ -192,7 +199,9 @@ class TransducerBeamSearch(BeamSearch):
 class DeviceBeamSearch(BeamSearch):
     """Modified beam search on a device with a predictor that has a state; the device keeps what it found."""
 
-    def __init__(self, options: SearchOptions, device: DeviceTransducer, share: Any, history: int | None) -> None:
+    def __init__(
+        self, options: SearchOptions, device: "on_device.DeviceTransducer", share: Any, history: int | None
+    ) -> None:
         """Start a search; `share` and `history` as of `DeviceBeam`."""
         self._device, self._state = device, DeviceBeam(options, share=share, history=history)
         super().__init__(options, self._state)
@@ -215,7 +224,7 @@ class FastBeamSearch(TransducerBeamSearch):
 
 
 def advance_on_device(
-    device: DeviceTransducer, states: Sequence[GreedyState], outputs: Mapping[str, Any], rows: Sequence[int]
+    device: "on_device.DeviceTransducer", states: Sequence[GreedyState], outputs: Mapping[str, Any], rows: Sequence[int]
 ) -> list[list[Token]]:
     """Search further frames of some rows on the device, as `advance_greedy` does on the CPU."""
     new: list[list[Token]] = [[] for _ in states]
@@ -230,7 +239,7 @@ def advance_on_device(
             most,
         )
         for place, state, tokens, context, count in zip(places, chosen, *found, num_frames.tolist(), strict=True):
-            new[place] = later(tokens, state.num_frames)
+            new[place] = moved_by(tokens, state.num_frames)
             state.context = context
             state.num_tokens += len(tokens)
             state.num_frames += max(0, count)
@@ -290,7 +299,7 @@ class TransducerSearching(Searching):
         self._cache = PredictorCache(network)
         self._predictor = self._cache if self._stateful is None else StatefulPredictor(self._stateful)
         on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
-        self._device = DeviceTransducer(network, device) if on_gpu else None
+        self._device = on_device.DeviceTransducer(network, device) if on_gpu else None
         # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
         # several times at once, and their searches are side by side as they are.
         self.waits_for_all = device == "cpu" and self._device is None and getattr(graph, "concurrency", 1) == 1
@@ -301,10 +310,10 @@ class TransducerSearching(Searching):
         return filled if filled.max_symbols is not None else replace(filled, max_symbols=self._max_symbols)
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        on_device = [self._is_on_device(each) for each in options]
-        if not any(on_device):
+        held = [self._is_on_device(each) for each in options]
+        if not any(held):
             return OUTPUTS
-        return (HELD_OUT, "num_frames") if all(on_device) else (HELD_OUT, *OUTPUTS)
+        return (HELD_OUT, "num_frames") if all(held) else (HELD_OUT, *OUTPUTS)
 
     def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
         held: Any = outputs.get(HELD_OUT)

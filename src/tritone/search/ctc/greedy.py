@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.hypothesis import Token, TokenRow, later
+from tritone.search.hypothesis import Token, TokenRow, moved_by
 
 NOTHING = np.zeros(0, np.int64)
 NO_TOKENS = TokenRow(NOTHING, NOTHING, NOTHING, np.zeros(0))
@@ -144,7 +144,7 @@ class CtcGreedy:
         self.num_frames += num_frames
         if not len(tokens):
             return [], False
-        placed = later(tokens, offset)
+        placed = moved_by(tokens, offset)
         first, last = placed[0], self._last
         continues = last is not None and (last.id, last.end_frame) == (first.id, first.start_frame)
         if last is not None and continues:

@@ -20,7 +20,21 @@ if TYPE_CHECKING:
 else:
     traced = later("traced")
 
+MAX_DEVICE_BEAM = 16  # wider ones are searched on the CPU
 LISTS = np.dtype([(name, np.int64) for name in ("marks", "marks_room", "num_marks", "num_frames")], align=True)
+
+
+class DeviceState:
+    """A greedy search whose predictor has a state, as `StatefulState` where the state stays on the device.
+
+    `row`: of the device's `StateRows`, which has the state; 0 before the first frames, and always in whole utterances.
+    """
+
+    def __init__(self, options: SearchOptions) -> None:
+        """Start before the first token; of the options a penalty and a number of symbols are used."""
+        assert options.max_symbols is not None
+        self.blank_penalty, self.max_symbols = options.blank_penalty, options.max_symbols
+        self.num_frames = self.ahead = self.symbols = self.row = 0
 
 
 class DeviceBeam(Beam):
