@@ -106,7 +106,7 @@ class HttpConnections:
             head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
             return await connection.exchange([head, *body], ends, on_part)
         finally:
-            if connection.closed or connection.in_use:
+            if connection.is_over or connection.in_use:
                 connection.abort()
             else:
                 self._idle.append(connection)
@@ -119,11 +119,11 @@ class HttpConnections:
 
     def _kept(self, now: float) -> "_Connection | None":
         """The connection that was used last, if there is one that may be used again; closes the others."""
-        while self._idle and (now - self._idle[0].idle_since > self._max_idle_s or self._idle[0].closed):
+        while self._idle and (now - self._idle[0].idle_since > self._max_idle_s or self._idle[0].is_over):
             self._idle.popleft().abort()
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed:
+            if not connection.is_over:
                 return connection
         return None
 
@@ -146,6 +146,11 @@ class _Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._on_part: Callable[[bytes], None] | None = None
         self._is_open_ended = False  # the answer ends with the connection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes no other request; its transport knows of the server's end a round of the loop before us."""
+        return self.closed or self._transport.is_closing()
 
     @property
     def in_use(self) -> bool:
