@@ -346,7 +346,7 @@ def test_a_websocket_lives_longer_than_a_head_may_take(monkeypatch: pytest.Monke
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": message["text"]})
 
-    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server, thread = HttpServer(answers, idle_s=60.0, ws=ClientProtocol), LoopThread("http-server")
         thread.submit(lambda: server.start(sock=listening)).result(20)
