@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -117,3 +118,27 @@ def test_a_connection_that_its_server_has_closed_is_not_used_again_however_busy_
             there.sendall(OK + b"Content-Length: 0\r\n\r\n")
             assert asked.result(20).status == 200
         thread.close(close)
+
+
+@pytest.mark.parametrize("rounds", range(6))
+def test_a_request_that_is_cancelled_in_the_moment_it_is_connected_ends(rounds: int) -> None:
+    async def ask() -> None:
+        loop, answers = asyncio.get_running_loop(), asyncio.Event()
+
+        async def connect(make: Any, *_: Any, **__: Any) -> tuple[Mock, _Connection]:
+            await answers.wait()
+            made = make()
+            made.connection_made(Mock())
+            return Mock(), made
+
+        loop.create_connection = connect  # type: ignore[method-assign, assignment]
+        asking = loop.create_task(HttpConnections("x", 1, connect_s=60).request("GET", "/", {}))
+        await asyncio.sleep(0)
+        answers.set()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=20)
+        assert asking.cancelled()
+
+    asyncio.run(ask())

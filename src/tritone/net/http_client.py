@@ -94,12 +94,12 @@ class HttpConnections:
         ends = None if timeout_s is None else loop.time() + timeout_s
         connection = self._kept(loop.time())
         if connection is None:
-            making = loop.create_connection(
-                lambda: _Connection(loop, self._max_bytes), self._host, self._port, ssl=self._tls
-            )
             limit_s = timeout_s if self._connect_s is None else self._connect_s
             try:
-                connection = (await asyncio.wait_for(making, limit_s))[1]
+                async with asyncio.timeout(limit_s):  # `wait_for` of Python 3.11 loses what cancels it as it ends
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(loop, self._max_bytes), self._host, self._port, ssl=self._tls
+                    )
             except ConnectionResetError as error:  # in TLS's handshake, about which asyncio says nothing
                 raise ConnectionResetError(str(error) or "Handshake read failed") from error
         try:
