@@ -77,7 +77,8 @@ def echo() -> Echo:
 
 
 @pytest.fixture
-def server(echo: Echo) -> Iterator[HttpServer]:
+def server(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    monkeypatch.setattr("tritone.net.http_server.LINGER_S", 20.0)  # a busy machine reads refusals later than others
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server, thread = HttpServer(echo, idle_s=60.0, ws=ClientProtocol), LoopThread("http-server")
         thread.submit(lambda: server.start(sock=listening)).result(20)
