@@ -181,13 +181,13 @@ class Balancer:
         times = [each.cpu_times() for each in [process, *process.children(recursive=True)]]
         return sum(each.user + each.system for each in times)
 
-    def reload(self, replicas: Sequence[Replica]) -> None:
-        """Balance over these servers from now on."""
+    def reload(self, replicas: Sequence[Replica], *, ends: bool = False) -> None:
+        """Balance over these servers from now on; with `ends`, return when no process of before is left."""
         self._write(replicas)
-        before = {each.pid for each in psutil.Process(self._process.pid).children()}
+        before = set(psutil.Process(self._process.pid).children())
         self._process.send_signal(signal.SIGHUP if self.kind == "nginx" else signal.SIGUSR2)
         deadline = time.monotonic() + START_S
-        while {each.pid for each in psutil.Process(self._process.pid).children()} <= before:
+        while (now := set(psutil.Process(self._process.pid).children())) <= before or (ends and now & before):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.kind} did not take its new configuration; see {self._folder}")
             time.sleep(0.05)

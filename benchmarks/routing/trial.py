@@ -9,8 +9,8 @@ as right. What a stream lost, or was begun anew for, is the last event before.
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,6 +36,7 @@ class Live:
     text: str | None = None
     error: TritoneError | None = None
     lost: list[tuple[float, float]] = field(default_factory=list)  # begin and end of the requests that were lost
+    speaking: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)  # while a chunk is sent
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,14 @@ class Players:
             if not self._begun.acquire(timeout=2 * TIMEOUT_S):
                 raise RuntimeError("not all streams have begun")
 
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Have no stream send anything while the block runs."""
+        with ExitStack() as held:
+            for each in self.streams:
+                held.enter_context(each.speaking)
+            yield
+
     def wait(self) -> None:
         """Let the streams end, and return when they have."""
         self._may_end.set()
@@ -130,7 +139,8 @@ class Players:
                     if start + size >= len(audio):
                         self._may_end.wait(TIMEOUT_S)
                     asked, before = time.monotonic(), stream.resumed
-                    stream.accept(chunk)
+                    with live.speaking:
+                        stream.accept(chunk)
                     if stream.resumed > before:
                         live.lost.append((asked, time.monotonic()))
                     if is_new:
@@ -160,6 +170,7 @@ def try_streams(
     late: int,
     pause_s: float,
     chunk_ms: float = CHUNK_MS,
+    silent: bool = False,
 ) -> Trial:
     """Play streams, half of them by HTTP and half by gRPC, of each half those that resume and those that do not.
 
@@ -172,6 +183,8 @@ def try_streams(
         streams: how many are live from the start.
         late: how many begin after a server was told to end; all of these resume.
         pause_s: between events.
+        silent: whether no stream speaks while the balancer is loaded again, until its old processes have ended. Those
+            that speak in the moment in which one ends may be lost by it.
     """
     ending, *others = serving
     players = Players(balancer, audio, sample_rate, chunk_ms)
@@ -183,7 +196,8 @@ def try_streams(
     players.start(plan[:streams], pause_s / 2)
     time.sleep(pause_s / 2)
     events.append((time.monotonic(), "add"))
-    balancer.reload([*serving, added])
+    with players.silence() if silent else nullcontext():
+        balancer.reload([*serving, added], ends=silent)
     time.sleep(pause_s)
     held = {"drain": ending.open_streams}
     events.append((time.monotonic(), "drain"))

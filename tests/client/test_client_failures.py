@@ -74,10 +74,10 @@ def test_the_other_protocols_port_is_unreachable_and_does_not_hang(slow_server: 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_too_slow_an_answer_is_a_timeout_with_the_limit_in_it(slow_server: TritonServer, protocol: str):
-    with connect(slow_server, protocol, timeout_s=0.3) as client:
-        (result,) = client.transcribe([seconds(0.6)], model="slow")
+    with connect(slow_server, protocol, timeout_s=1.5) as client:  # which is enough to ask for the model
+        (result,) = client.transcribe([seconds(4.0)], model="slow")
         assert isinstance(result.error, ServerTimeoutError)
-        assert "0.3 s" in str(result.error)
+        assert "1.5 s" in str(result.error)
     with connect(slow_server, protocol, timeout_s=30) as client:
         assert client.transcribe([seconds(0.0)], model="slow")[0].text == "done"
 
@@ -144,8 +144,9 @@ def test_more_streams_than_slots_are_busy_until_one_ends(one_slot: TritonServer,
 def test_closing_the_client_ends_what_is_in_flight(slow_server: TritonServer):
     for protocol in PROTOCOLS:
         client = connect(slow_server, protocol, timeout_s=60)
-        results = client.transcribe_iter([seconds(0.5)], model="slow")
-        closer = threading.Timer(0.1, client.close)
+        client.model("slow")
+        results = client.transcribe_iter([seconds(4.0)], model="slow")
+        closer = threading.Timer(0.5, client.close)
         closer.start()
         (result,) = results
         closer.join()

@@ -135,7 +135,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
 
 
 def test_slow_heads_and_bodies_end_and_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.3)
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 1.0)
     limits = GatewayLimits(body_grace_s=0.3, max_uploads=2, max_requests=4)
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\na"
     with started(limits=limits) as server, ExitStack() as stack:

@@ -4,7 +4,10 @@ import asyncio
 import base64
 import json
 import logging
+import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -284,22 +287,24 @@ def test_a_handshake_that_is_refused_says_why(status: int, error: str) -> None:
             within(gateway, spoken(gateway, said(1), Ask(model="m")))
 
 
+def switch(connection: socket.socket) -> None:
+    """Answer the handshake of a WebSocket."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += connection.recv(4096)
+    key = next(line.split(b": ")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key"))
+    lines = "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+    connection.sendall(f"{lines}{accept_key(key.decode())}\r\n\r\n".encode())
+
+
 @pytest.mark.parametrize(
     "flood",
     [b"\x89\0", b"\x81\0", b"\x81\2{}", b'\x81\x0c{"type": "x"}', b"\1\0" + 30_000 * b"\0\0", b"\x8a\0"],
     ids=["pings", "empty messages", "objects", "events", "fragments", "pongs"],
 )
 def test_a_server_that_sends_more_than_anybody_says_is_left(flood: bytes) -> None:
-    def talk(connection: Any) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += connection.recv(4096)
-        key = next(
-            line.split(b": ")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key")
-        )
-        accept = accept_key(key.decode())
-        lines = f"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}"
-        connection.sendall(lines.encode() + b"\r\n\r\n")
+    def talk(connection: socket.socket) -> None:
+        switch(connection)
         while True:
             connection.sendall(flood * 1000)
 
@@ -307,6 +312,25 @@ def test_a_server_that_sends_more_than_anybody_says_is_left(flood: bytes) -> Non
         options = UpstreamOptions(name="m", url=url, realtime="vllm", transcriptions=False, retries=0, timeout_s=30)
         with gateway_of(options) as gateway, pytest.raises(ServerAnswerError, match=r"events a second|no JSON"):
             within(gateway, spoken(gateway, said(1), Ask(model="m")))
+
+
+def test_a_connection_ends_whose_server_reads_no_goodbye() -> None:
+    ended = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        switch(connection)
+        connection.sendall(100 * b"\x81\0")  # no JSON, and more than is read when nobody takes it
+        with suppress(ConnectionError):
+            while connection.recv(65536):
+                pass
+        ended.set()
+
+    with raw_server(talk) as url:
+        options = UpstreamOptions(name="m", url=url, realtime="vllm", transcriptions=False, retries=0, timeout_s=30)
+        with gateway_of(options) as gateway:
+            with pytest.raises(ServerAnswerError, match="no JSON"):
+                within(gateway, spoken(gateway, said(1), Ask(model="m")))
+            assert ended.wait(TIMEOUT_S / 3)
 
 
 def test_many_small_texts_of_a_stream_are_joined(there: Elsewhere) -> None:

@@ -1,12 +1,16 @@
 """Connections to a server that does not wait until it is asked."""
 
 import asyncio
+import socket
+import threading
 import time
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from tritone.net.http_client import HttpAnswer, _Connection
+from tritone.net.http_client import HttpAnswer, HttpConnections, _Connection
+from tritone.net.loop_thread import LoopThread
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -84,3 +88,57 @@ def test_what_is_read_at_once_is_handed_on_at_once_in_however_many_chunks_it_cam
 
 def test_trailers_are_read_and_the_answer_is_whole() -> None:
     assert answered(CHUNKED + b"2;a=b\r\n{}\r\n0\r\nX: a\r\n\r\n", step=5).body == b"{}"
+
+
+def test_a_connection_that_its_server_has_closed_is_not_used_again_however_busy_the_loop_was() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = LoopThread("client")
+        connections = HttpConnections("127.0.0.1", listening.getsockname()[1])
+        is_busy, goes_on = threading.Event(), threading.Event()
+
+        def keep_busy() -> None:
+            is_busy.set()
+            goes_on.wait(20)
+
+        async def close() -> None:
+            connections.close()
+
+        asked = thread.submit(lambda: connections.request("GET", "/first", {}))
+        with listening.accept()[0] as there:
+            there.recv(65536)
+            there.sendall(OK + b"Content-Length: 0\r\n\r\n")
+            assert asked.result(20).status == 200
+            thread.loop.call_soon_threadsafe(keep_busy)
+            assert is_busy.wait(20)
+        asked = thread.submit(lambda: connections.request("GET", "/second", {}))
+        goes_on.set()
+        listening.settimeout(20)
+        with listening.accept()[0] as there:
+            assert there.recv(65536).startswith(b"GET /second ")
+            there.sendall(OK + b"Content-Length: 0\r\n\r\n")
+            assert asked.result(20).status == 200
+        thread.close(close)
+
+
+@pytest.mark.parametrize("rounds", range(6))
+def test_a_request_that_is_cancelled_in_the_moment_it_is_connected_ends(rounds: int) -> None:
+    async def ask() -> None:
+        loop, answers = asyncio.get_running_loop(), asyncio.Event()
+
+        async def connect(make: Any, *_: Any, **__: Any) -> tuple[Mock, _Connection]:
+            await answers.wait()
+            made = make()
+            made.connection_made(Mock())
+            return Mock(), made
+
+        loop.create_connection = connect  # type: ignore[method-assign, assignment]
+        asking = loop.create_task(HttpConnections("x", 1, connect_s=60).request("GET", "/", {}))
+        await asyncio.sleep(0)
+        answers.set()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=20)
+        assert asking.cancelled()
+
+    asyncio.run(ask())

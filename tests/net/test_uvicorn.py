@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "_go_on",
     "_is_full",
+    "_read_on",
     "_is_answered",
     "_refuse_head",
     "_refuse",

@@ -121,7 +121,7 @@ def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(
     before = answered(upstream, "slow")
     begun = time.monotonic()
     answers: queue.Queue[Any] = queue.Queue()
-    call = client.async_infer("slow", inputs([2.0]), lambda result, error: answers.put(error))
+    call = client.async_infer("slow", inputs([6.0]), lambda result, error: answers.put(error))
     until(lambda: proxy.in_flight)
     call.cancel()
     assert "CANCELLED" in str(answers.get(timeout=60).status())
@@ -130,7 +130,7 @@ def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(
     # The deadline travels along: whichever of the client and the proxy sees it pass first says so.
     status, told = refusal(client.infer, "slow", inputs([0.0]), client_timeout=0.2)
     assert status == "DEADLINE_EXCEEDED" or (status == "UNAVAILABLE" and "deadline" in told)
-    assert time.monotonic() - begun < 2  # the model sleeps for two seconds
+    assert time.monotonic() - begun < 6  # the model sleeps for six seconds
     assert proxy.in_flight == 3  # they take their room until then
     assert proxy.wait_idle(60)
     until(lambda: (answered(upstream, "slow") - before).tolist() == [3, 0])  # it counts after it has answered

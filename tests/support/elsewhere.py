@@ -272,9 +272,10 @@ def raw_server(talk: Talk) -> Iterator[str]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+        thread.join()
         for each in open_now:
-            each.close()
-        thread.join(20)
+            with suppress(OSError):  # its function has ended
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def _quiet(talk: Talk, connection: socket.socket) -> None:

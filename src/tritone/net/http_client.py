@@ -94,19 +94,19 @@ class HttpConnections:
         ends = None if timeout_s is None else loop.time() + timeout_s
         connection = self._kept(loop.time())
         if connection is None:
-            making = loop.create_connection(
-                lambda: _Connection(loop, self._max_bytes), self._host, self._port, ssl=self._tls
-            )
             limit_s = timeout_s if self._connect_s is None else self._connect_s
             try:
-                connection = (await asyncio.wait_for(making, limit_s))[1]
+                async with asyncio.timeout(limit_s):  # `wait_for` of Python 3.11 loses what cancels it as it ends
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(loop, self._max_bytes), self._host, self._port, ssl=self._tls
+                    )
             except ConnectionResetError as error:  # in TLS's handshake, about which asyncio says nothing
                 raise ConnectionResetError(str(error) or "Handshake read failed") from error
         try:
             head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
             return await connection.exchange([head, *body], ends, on_part)
         finally:
-            if connection.closed or connection.in_use:
+            if connection.is_over or connection.in_use:
                 connection.abort()
             else:
                 self._idle.append(connection)
@@ -119,11 +119,11 @@ class HttpConnections:
 
     def _kept(self, now: float) -> "_Connection | None":
         """The connection that was used last, if there is one that may be used again; closes the others."""
-        while self._idle and (now - self._idle[0].idle_since > self._max_idle_s or self._idle[0].closed):
+        while self._idle and (now - self._idle[0].idle_since > self._max_idle_s or self._idle[0].is_over):
             self._idle.popleft().abort()
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed:
+            if not connection.is_over:
                 return connection
         return None
 
@@ -146,6 +146,11 @@ class _Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._on_part: Callable[[bytes], None] | None = None
         self._is_open_ended = False  # the answer ends with the connection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes no other request; its transport knows of the server's end a round of the loop before us."""
+        return self.closed or self._transport.is_closing()
 
     @property
     def in_use(self) -> bool:

@@ -220,6 +220,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(f"more than {most} wait on this connection; read answers before you send more")
             raise ValueError
         super().on_headers_complete()
+        self._read_on()  # uvicorn stops at a request that waits, in the middle of its body
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._at_hand = cycle
@@ -239,8 +240,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unread = 0
         super().on_message_complete()
-        if self._at_hand is not None and len(self._at_hand.body) <= READ_BYTES:
-            self.flow.resume_reading()  # who is not read is not seen to go
+        self._read_on()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -257,6 +257,11 @@ class Connection(HttpToolsProtocol):
         self._stop_timer()
         self._lose()
         super().connection_lost(exc)
+
+    def _read_on(self) -> None:
+        """Read while there is room: who is not read is not seen to go."""
+        if self._at_hand is not None and len(self._at_hand.body) <= READ_BYTES:
+            self.flow.resume_reading()
 
     def _is_full(self) -> bool:
         """Whether enough is there of requests that wait for their turn."""

@@ -389,6 +389,9 @@ class RealtimeStream:
 
 
 async def _closed(socket: ClientConnection) -> None:
+    """Say goodbye, and end the connection though the server does not read it, or does not answer."""
     with suppress(OSError, WebSocketException, TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await socket.close()
+    socket.transport.abort()
+    await socket.wait_closed()
