@@ -46,13 +46,22 @@ def test_wrong_usage_exits_with_2_and_says_nothing_on_stdout(arguments: list[str
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("servee", "serve"), ("trnscribe", "transcribe"), ("qqqq", None)])
-def test_a_mistyped_command_gets_a_suggestion_if_one_is_like_it(typed: str, meant: str | None):
-    result = CliRunner().invoke(app, [typed, "x"])
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["servee"], "serve"),
+        (["trnscribe"], "transcribe"),
+        (["qqqq"], None),
+        (["export", "wennet"], "'wenet'"),
+        (["export", "qqqq"], None),
+    ],
+)
+def test_a_mistyped_command_gets_a_suggestion_if_one_is_like_it(typed: list[str], meant: str | None):
+    result = CliRunner().invoke(app, [*typed, "x"])
     assert result.exit_code == 2
     assert ("Did you mean" in result.stderr) == (meant is not None)
     if meant is not None:
-        assert f"'{typed}'. Did you mean {meant}?" in result.stderr
+        assert f"'{typed[-1]}'. Did you mean {meant}?" in result.stderr
 
 
 def test_an_expected_error_is_one_line_on_stderr_and_exit_code_1():

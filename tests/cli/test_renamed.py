@@ -53,6 +53,8 @@ def test_subcommands_have_old_names_of_their_own_and_what_is_for_others_stays():
     assert with_new_names("bench", bench, words) == ["sweep", "demo-asr", "--report", "r.json", "--measure-s", "2"]
     assert with_new_names("bench", bench, ["compare", "a", "--json", "b"]) == ["compare", "a", "--json", "b"]
     assert with_new_names("gateway", command_of("gateway"), ["--", "--triton"]) == ["--", "--triton"]
+    words = ["onnx", "m.onnx", "--format", "nhwc"]
+    assert with_new_names("export", command_of("export"), words) == ["onnx", "m.onnx", "--axes", "nhwc"]
 
 
 def test_the_old_and_the_new_name_of_one_option_are_two_values(tmp_path: Path):

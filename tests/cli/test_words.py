@@ -82,6 +82,13 @@ def test_an_option_that_takes_one_value_is_refused_the_second_time(arguments: li
     assert "--wavscp is given twice, but takes one value" in err
 
 
+def test_commands_of_families_are_checked_as_all_others():
+    code, _, err = run("export", "wenet", "--checkpoint", "a", "--checkpoint", "b")
+    assert (code, "Invalid value for --checkpoint: --checkpoint is given twice" in err) == (2, True), err
+    code, _, err = run("export", "wenet", "--checkpoint", AWAY)
+    assert (code, f"Invalid value for --checkpoint: {AWAY}" in err) == (2, True), err
+
+
 def test_the_library_refuses_paths_with_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_bundle: Path):
     monkeypatch.chdir(tmp_path)
     for call, error in (

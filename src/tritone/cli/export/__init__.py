@@ -1,5 +1,6 @@
 """`tritone export FAMILY`: a trained checkpoint, or any graph, becomes a bundle. Each family has a command."""
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -12,19 +13,32 @@ from tritone.families.family import Family
 from tritone.families.known import families
 
 
+class _Commands(Mapping[str, Any]):
+    """The command of each family that is known, made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return command_of(families()[name])
+
+    def __contains__(self, name: object) -> bool:  # without making the command
+        return name in families()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(families()))
+
+    def __len__(self) -> int:
+        return len(families())
+
+
 class Exports(Group):
-    """A command for each family that is known, made when it is asked for."""
+    """The group of `tritone export`. Its commands stand where all who look at a group's, its names too, find them."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(families())
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        family = families().get(cmd_name)
-        return None if family is None else command_of(family)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.commands: Any = _Commands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _sentence(families()[name])) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, _sentence(families()[name])) for name in self.commands])
 
 
 def command_of(family: Family) -> Any:
