@@ -118,7 +118,8 @@ class Voices:
         async with aclosing(spoken) as parts:
             while True:
                 try:
-                    part = await asyncio.wait_for(anext(parts, None), limits.triton_timeout_s)
+                    async with asyncio.timeout(limits.triton_timeout_s):
+                        part = await anext(parts, None)
                 except TimeoutError as error:
                     raise ServerTimeoutError(
                         f"voice '{voice.info.name}': no sentence came for {limits.triton_timeout_s:g} s"

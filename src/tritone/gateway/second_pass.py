@@ -113,7 +113,8 @@ class SecondPass:
         first = event.transcript
         assert first is not None
         try:
-            second = await asyncio.wait_for(self._rewrite(samples), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                second = await self._rewrite(samples)
         except TimeoutError:
             return self._failed(event, "timeout", f"it took more than {self._timeout_s:g} s")
         except TritoneError as error:

@@ -141,8 +141,9 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
             code, reason = close_code(answer), answer.code
             if (visit := VISIT.get()) is not None:
                 visit.status, visit.code = answer.status, answer.code
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(socket.send(complain(answer)), GOODBYE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await socket.send(complain(answer))
         await websocket.close(code, reason)
     finally:
         for task in (work, reader):

@@ -181,8 +181,8 @@ class _Client:
         async with AsyncExitStack() as stack:
             while True:
                 try:
-                    coming = read_event(self._reader, limits.max_message_bytes)
-                    event = await asyncio.wait_for(coming, limits.idle_s)
+                    async with asyncio.timeout(limits.idle_s):
+                        event = await read_event(self._reader, limits.max_message_bytes)
                 except TimeoutError:
                     return
                 match event:
@@ -298,7 +298,8 @@ class _Client:
         sizes = {"data_length": len(values), "payload_length": len(payload)}
         head = {"type": kind, "version": "1.0.0", **{name: size for name, size in sizes.items() if size}}
         self._writer.write(as_json(head).encode() + b"\n" + values + payload)
-        await asyncio.wait_for(self._writer.drain(), UNREAD_S)
+        async with asyncio.timeout(UNREAD_S):
+            await self._writer.drain()
 
 
 async def serve(gateway: "Gateway", address: str) -> WyomingServer:

@@ -218,7 +218,8 @@ class RivaService(grpc.GenericRpcHandler):
     async def _next(self, requests: AsyncIterator[bytes], limit_s: float) -> bytes | None:
         """The next message of a call, None at its end."""
         try:
-            return await asyncio.wait_for(anext(requests, None), limit_s)
+            async with asyncio.timeout(limit_s):
+                return await anext(requests, None)
         except TimeoutError as error:
             message = f"nothing came for {limit_s:g} s, so the call was ended; make another one"
             raise GatewayRefusal(408, message) from error
