@@ -24,10 +24,10 @@ def open_store(where: Address | str | os.PathLike[str]) -> Store:
         return FolderStore(Path(where))
     try:
         if address.scheme == "hf":
-            from tritone.storage.hub_store import HubStore
+            from tritone.storage.hf.store import HubStore
 
             return HubStore(address)
-        from tritone.storage.object_store import ObjectStore
+        from tritone.storage.objects.store import ObjectStore
 
         return ObjectStore(address)
     except ModuleNotFoundError as error:
