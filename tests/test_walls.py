@@ -1,4 +1,4 @@
-"""Families are folders that can be taken out: nobody else imports one or has its name in the code."""
+"""Families and stores are folders that can be taken out: nobody else imports one or has its name in the code."""
 
 import os
 import random
@@ -14,7 +14,7 @@ import pytest
 
 from tritone.corpus.clips import read_clips
 from tritone.families.known import families
-from walls import PACKAGE, imported, occurs
+from walls import PACKAGE, compared, imported, in_tables, occurs
 
 FAMILIES = sorted(path.parent.name for path in (PACKAGE / "families").glob("*/family.py"))
 ORDINARY = {"generic", "hf"}
@@ -68,7 +68,27 @@ def test_a_family_says_where_its_document_is(name: str) -> None:
     assert (PACKAGE.parents[1] / families()[name].page).is_file()
 
 
+STORES = sorted(path.parent.name for path in (PACKAGE / "storage").glob("*/scheme.py"))
+IN_TABLES = {("az", "families/whisper/tokens.py"): "the code of the language Azerbaijani"}
+"""Files that may have the scheme of a store in a table, with the reason; the list may only shrink."""
+MOST_IN_TABLES = 1
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_nobody_imports_a_store_or_has_its_scheme_in_a_table_or_compares_with_it(store: str) -> None:
+    module, seen = f"tritone.storage.{store}", set()
+    for path in _outside(PACKAGE / "storage" / store):
+        place = str(path.relative_to(PACKAGE))
+        assert [each for each in imported(path) if f"{each}.".startswith(f"{module}.")] == [], place
+        assert store not in compared(path), place
+        if store in in_tables(path):
+            seen.add((store, place))
+    assert seen == {each for each in IN_TABLES if each[0] == store}
+    assert len(IN_TABLES) <= MOST_IN_TABLES
+
+
 TAKEN_OUT = ("resemblyzer", "funasr", "nemo")
+STORES_OUT = ("gs", "az", "hf")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import tritone
@@ -86,11 +106,19 @@ for each in pkgutil.walk_packages(tritone.__path__, "tritone.", onerror=lambda n
 print("\\n".join(wrong))
 print(len(tritone.load("demo-asr").transcribe([sys.argv[1]])[0].get().text))
 """
+LOAD_ALL = """
+import sys, tritone
+for address in sys.argv[1:]:
+    try:
+        tritone.load(address)
+    except tritone.TritoneError as error:
+        print(error)
+"""
 
 
 @pytest.mark.slow
-def test_families_are_taken_out_for_real(tmp_path: Path) -> None:
-    """Three families, and three more by the seed of the day: all else is imported, printed, inspected and loaded."""
+def test_families_and_stores_are_taken_out_for_real(tmp_path: Path) -> None:
+    """Three families, three more by the seed of the day, and stores: all else is imported, printed and loaded."""
     seed = date.today().isoformat()
     others = [each for each in FAMILIES if each not in TAKEN_OUT and each != "generic"]
     gone = [*TAKEN_OUT, *random.Random(seed).sample(others, 3)]
@@ -98,6 +126,8 @@ def test_families_are_taken_out_for_real(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "tritone", ignore=shutil.ignore_patterns("__pycache__"))
     for each in gone:
         shutil.rmtree(tmp_path / "tritone" / "families" / each)
+    for each in STORES_OUT:
+        shutil.rmtree(tmp_path / "tritone" / "storage" / each)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
 
     def run(*words: str) -> str:
@@ -116,3 +146,9 @@ def test_families_are_taken_out_for_real(tmp_path: Path) -> None:
     names = {each: each.replace("_", "-") for each in FAMILIES}
     assert set(names.values()) - set(listed) - {"generic"} == {names[each] for each in gone}
     assert "CTC" in run(*command, "inspect", "demo-asr")
+    assert "s3://BUCKET/FOLDER, or a folder" in " ".join(run(*command, "repo", "push", "--help").split())
+    told = run("-c", LOAD_ALL, *(f"{each}://owner/name" for each in STORES_OUT)).splitlines()
+    for each, message in zip(STORES_OUT, told, strict=True):
+        head, _, known = message.partition(" is not supported here. ")
+        assert head == f"{each}://owner/name: a path with the scheme {each}://"
+        assert set(re.findall(r"(\w+)://", known)) == {"s3"}

@@ -86,7 +86,7 @@ class ServerBusyError(RetryError):
 
 
 class StorageUnreachableError(RetryError):
-    """Storage elsewhere (s3://, gs://, az://, hf://) does not answer, or the connection broke too often."""
+    """Storage elsewhere (s3://... and the like) does not answer, or the connection broke too often."""
 
 
 class OperatorError(TritoneError):

@@ -24,9 +24,10 @@ MODULES = {
     "cutting": "tritone.longform.cutting",
     "join": "tritone.longform.join",
     "recording": "tritone.longform.recording",
-    # Of models: how they are found that are no bundle of this machine, and tokens that stand for bytes.
+    # Of models: how those are found that are no bundle of this machine, by which schemes; tokens that stand for bytes.
     "prepare": "tritone.prepare.prepare",
     "steps": "tritone.prepare.steps",
+    "schemes": "tritone.storage.known",
     "storage": "tritone.storage",
     "byte_level": "tritone.bundle.byte_level",
     # Of streams.

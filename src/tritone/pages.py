@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, TypeVar
 
-HEAVY = ("torch", "onnx", "onnxruntime", "transformers")
+HEAVY = ("torch", "onnx", "onnxruntime", "transformers", "obstore", "huggingface_hub")
 _LOG = logging.getLogger(__name__)
 
 

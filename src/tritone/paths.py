@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from tritone.errors import InputError, OperatorError, TritoneError
+from tritone.later import later
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 ADVICE = {
@@ -21,8 +22,8 @@ ADVICE = {
     errno.ENAMETOOLONG: "A name has at most 255 bytes, a path 4095. Choose a shorter one.",
 }
 """What to do about errors of the system that any file may cause."""
-OBJECT_STORES = ("s3", "gs", "az")  # schemes of storage that holds single files
 CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
+known = later("schemes")  # of storage, which imports this module; only paths with a scheme need them
 OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
 # A copy of what a client sent, by the names of `tempfile`.
@@ -58,15 +59,16 @@ def local(path: str | os.PathLike[str], error: type[TritoneError] = InputError) 
 
 
 def stored(path: str | os.PathLike[str]) -> str | None:
-    """The address of a file in an object store, such as s3://bucket/a.wav; None for all other paths.
+    """The address of a file in a store that holds any files, such as s3://bucket/a.wav; None for all other paths.
 
     `pathlib` makes one slash of the two, which are put back.
     """
     text = os.fspath(path)
     found = COLLAPSED.match(text)
-    if found is None or found[1].lower() not in OBJECT_STORES or os.path.isdir(f"{found[1]}:"):
+    if found is None or os.path.isdir(f"{found[1]}:"):
         return None
-    return f"{found[1].lower()}://{text[found.end() :].lstrip('/')}"
+    scheme = known.scheme(found[1])
+    return f"{scheme.name}://{text[found.end() :].lstrip('/')}" if scheme is not None and scheme.files else None
 
 
 def has_scheme(path: str | os.PathLike[str]) -> bool:
@@ -148,9 +150,10 @@ def explained(error: OSError, doing: str) -> OperatorError:
 
 def not_supported(text: str, scheme: str) -> str:
     """The message about a path with a scheme."""
+    some = known.schemes().values()
     return (
         f"{text}: a path with the scheme {scheme}:// is not supported here. Bundles and repositories are read from "
-        "s3://, gs://, az:// and hf://; `tritone repo push` and `tritone repo pull` copy them; recordings by `tritone "
-        "transcribe` and `embed`, from the first three. Give a path on this "
+        f"{known.listed(some)}; `tritone repo push` and `tritone repo pull` copy them; recordings by `tritone "
+        f"transcribe` and `embed`, from {known.listed(each for each in some if each.files)}. Give a path on this "
         "machine for other files."
     )

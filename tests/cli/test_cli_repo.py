@@ -85,7 +85,7 @@ def test_a_link_to_storage_and_an_engine_in_it_are_refused(objects: ObjectServer
 def test_a_missing_package_is_named(objects: ObjectServer, monkeypatch: pytest.MonkeyPatch):
     for module, address in (("obstore", "s3://bucket/a"), ("huggingface_hub", "hf://anna/asr")):
         for name in [name for name in sys.modules if name.startswith("tritone.storage.")]:
-            if name.endswith(("object_store", "hub_store")):
+            if name.endswith(("objects.store", "hf.store")):
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, module, None)
         _, told = run("repo", "ls", address, code=1)

@@ -19,8 +19,9 @@ from tritone.repository.models import version_folder
 from tritone.repository.pull import pull, pull_bundle
 from tritone.repository.push import push, push_bundle, rollback
 from tritone.repository.stored import INDEX, read_models, served_versions
-from tritone.storage import Store, object_store, open_store
+from tritone.storage import Store, open_store
 from tritone.storage.folder_store import FolderStore
+from tritone.storage.objects import store as object_store
 
 MODELS = "bucket/models/"
 ADDRESS = "s3://bucket/models"

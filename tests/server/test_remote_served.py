@@ -167,7 +167,7 @@ def test_a_server_with_a_client_of_its_own_reads_storage_itself(
     help_only = '[ "$1" = --help ] && echo --model-repository && exit'
     server.write_text(f'#!/bin/sh\n# knows s3://\n{help_only}\necho "started with $*" >&2\nexit 3\n', encoding="utf-8")
     server.chmod(0o755)
-    assert not can_read(own, "s3")
+    assert not can_read(own, _address())
     result = CliRunner().invoke(app, ["serve", ADDRESS, "--server", str(server), *ports(quiet_options())])
     assert result.exit_code == 1
     port = objects.url.rpartition(":")[2]

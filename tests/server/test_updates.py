@@ -14,7 +14,8 @@ from tritone.repository.models import version_folder
 from tritone.repository.push import push, rollback
 from tritone.server import ServerOptions
 from tritone.server.remote import LocalCopy, Updates
-from tritone.storage import Address, Store, object_store, open_store
+from tritone.storage import Address, Store, open_store
+from tritone.storage.objects import store as object_store
 
 
 @dataclass

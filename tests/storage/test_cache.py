@@ -18,7 +18,8 @@ from tritone.paths import sha256_of
 from tritone.repository import build_repository
 from tritone.repository.pull import pull
 from tritone.repository.push import push
-from tritone.storage import cache, fetch, object_store, open_store
+from tritone.storage import cache, fetch, open_store
+from tritone.storage.objects import store as object_store
 from tritone.storage.progress import Silent, showing
 
 FOLDER = "bucket/bundles/toy"

@@ -1,8 +1,9 @@
-"""What a file of the sources names, by its syntax: modules, identifiers, and texts that are no docstrings."""
+"""What a file of the sources names, by its syntax: modules, identifiers, texts that are no docstrings; and which of
+them stand in tables and comparisons."""
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +39,59 @@ def named(path: Path) -> frozenset[str]:
 def occurs(name: str, path: Path) -> bool:
     """Has a file a name, in words?"""
     return any(f" {name} " in f" {words} " for words in named(path))
+
+
+@cache
+def in_tables(path: Path) -> frozenset[str]:
+    """The texts that are elements or keys of what a file's modules and classes display, and of each `Literal[...]`."""
+    displays = [
+        node
+        for statement in _outside_functions(tree_of(path))
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Dict | ast.Tuple | ast.List | ast.Set)
+    ]
+    literals = [
+        node.slice
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] == "Literal"
+    ]
+    elements = [each for node in displays for each in (node.keys if isinstance(node, ast.Dict) else node.elts)]
+    return frozenset(_values(each for each in [*elements, *literals] if each is not None))
+
+
+@cache
+def compared(path: Path) -> frozenset[str]:
+    """The texts with which a file compares something, also the beginnings of others."""
+    found: list[ast.AST] = []
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Compare():
+                found += [node.left, *node.comparators]
+            case ast.MatchValue():
+                found.append(node.value)
+            case ast.Call(func=ast.Attribute(attr="startswith" | "removeprefix")):
+                found += node.args
+            case _:
+                pass
+    return frozenset(_values(found))
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a module and its classes."""
+    for each in getattr(node, "body", []):
+        if isinstance(each, ast.ClassDef):
+            yield from _outside_functions(each)
+        elif isinstance(each, ast.stmt) and not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield each
+
+
+def _values(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The texts that nodes are, or the elements of those that are tuples and the like; of s3:// the scheme."""
+    for node in nodes:
+        for each in [node, *getattr(node, "elts", [])]:
+            if isinstance(each, ast.Constant) and isinstance(each.value, str | bytes):
+                text = each.value if isinstance(each.value, str) else each.value.decode("latin-1")
+                yield text.removesuffix("://")
 
 
 def _texts(tree: ast.Module) -> Iterator[str]:

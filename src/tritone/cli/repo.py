@@ -13,6 +13,8 @@ from tritone.errors import InputError
 from tritone.paths import local
 from tritone.repository.garbage import GRACE_H, KEEP
 from tritone.storage import open_store, parse
+from tritone.storage.address import scheme_of
+from tritone.storage.known import ours
 
 if TYPE_CHECKING:
     from tritone.repository.compiled import Moved
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 WIDE = 250  # columns
 SIGNS = {"left": "<", "right": ">", "both": "!"}
 
-app = App(no_args_is_help=True)
+READ = "".join(f" {each.name}:// is read only." for each in ours().values() if each.read_only)
+WRITTEN = [each for each in ours().values() if not each.read_only]
+STORES = ", ".join([*(each.written for each in WRITTEN[:1]), *(f"{each.name}://..." for each in WRITTEN[1:])])
 
-Stored = Annotated[
-    str, typer.Argument(metavar="STORAGE", help="s3://BUCKET/FOLDER, gs://..., az://..., or a folder on a disk.")
-]
+app = App(no_args_is_help=True, help=f"Push repositories and bundles to storage, and pull them.{READ}")
+
+Stored = Annotated[str, typer.Argument(metavar="STORAGE", help=f"{STORES}, or a folder on a disk.")]
 Compiled = Annotated[
     str | None,
     typer.Option(help="Also what is compiled of its programs for this device of machines as this one: cuda or cpu."),
@@ -35,7 +39,7 @@ Models = Annotated[list[str] | None, typer.Option("--model", help="This model al
 
 @app.callback()
 def commands() -> None:
-    """Push repositories and bundles to storage, and pull them. hf:// is read only."""
+    """Push repositories and bundles to storage, and pull them."""
 
 
 @app.command()
@@ -198,6 +202,6 @@ def _print_moved(moved: "Moved", what: str) -> None:
 
 def _store(storage: str) -> "Store":
     address = parse(storage)
-    if address is not None and address.scheme == "hf":
-        raise InputError(f"{storage}: the hub is only read here; its own tool writes: hf upload {address.place} FOLDER")
+    if address is not None and (why := scheme_of(address).read_only):
+        raise InputError(f"{storage}: {why.format(place=address.place)}")
     return open_store(storage)

@@ -195,7 +195,7 @@ def _found(
     if address is None:
         return repo, watched(open_store(repo), None) if repo.is_dir() else None, None
     installation, store = find_installation(server), open_store(address)
-    if can_read(installation, address.scheme):
+    if can_read(installation, address):
         served = triton_address(address)
         _notify(f"Triton reads {served} by its own client; memory and runtimes are not checked in advance")
         return served, watched(store, None), None

@@ -29,6 +29,7 @@ from tritone.errors import InputError, OperatorError, StorageError
 from tritone.paths import explained, sha256_of
 from tritone.repository.stored import MAX_INDEX_BYTES, FileFacts
 from tritone.storage import Entry, Store, open_store, parse
+from tritone.storage.address import scheme_of
 from tritone.storage.transfer import Upload, download, upload
 
 BESIDE, INDEX, STAMP = ".compiled", "index.json", "stamp.json"
@@ -64,8 +65,11 @@ def store_beside(storage: str) -> Store:
     address = parse(storage)
     if address is None:
         return open_store(f"{storage.rstrip('/')}{BESIDE}")
-    if not address.path and address.scheme != "hf":  # a repository of the hub has it within
-        raise InputError(f"{storage} is a whole bucket: --compiled is for a folder in it, such as {address / 'models'}")
+    scheme = scheme_of(address)
+    if not address.path and not scheme.single:
+        raise InputError(
+            f"{storage} is a whole {scheme.place}: --compiled is for a folder in it, such as {address / 'models'}"
+        )
     return open_store(replace(address, path=f"{address.path}{BESIDE}"))
 
 

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
-from tritone.errors import InputError, ServerSetupError, ServerUnreachableError, TritoneError
+from tritone.errors import ServerSetupError, ServerUnreachableError, TritoneError
 from tritone.paths import cache_folder, explained
 from tritone.repository.folder import CONFIG
 from tritone.repository.pull import prune, pull
@@ -25,25 +24,24 @@ from tritone.repository.stored import NUMBER, StoredModel, read_models
 from tritone.server.installation import Installation
 from tritone.server.process import TritonServer
 from tritone.storage import Address, Entry, Store
+from tritone.storage.address import scheme_of
 
-# What a tritonserver that was built with a client for such storage has in it, by our scheme.
-BUILT_IN = {"s3": b"s3://", "gs": b"gs://", "az": b"as://"}
 PARTS = ("bin/tritonserver", "lib/libtritonserver.so")
-PORTS = {"http": 80, "https": 443}
 Fingerprint = tuple[tuple[str, int, str], ...]
 
 
-def can_read(installation: Installation, scheme: str) -> bool:
-    """Whether a tritonserver has a client of its own for `scheme`; the pip wheel has none."""
-    if scheme not in BUILT_IN:
+def can_read(installation: Installation, address: Address) -> bool:
+    """Whether a tritonserver has a client of its own for such storage; the pip wheel has none."""
+    if not (scheme := scheme_of(address).triton):
         return False
+    written = f"{scheme}://".encode()  # which a tritonserver that was built with such a client has in it
     for part in (installation.executable, *(installation.root / each for each in PARTS)):
         with (
             suppress(OSError, ValueError),
             part.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
-            if content.find(BUILT_IN[scheme]) >= 0:
+            if content.find(written) >= 0:
                 return True
     return False
 
@@ -55,17 +53,8 @@ def triton_address(address: Address, environment: Mapping[str, str] = os.environ
         InputError: the environment does not say what Triton must know.
     """
     folder = f"/{address.path}" if address.path else ""
-    if address.scheme == "az":
-        account = environment.get("AZURE_STORAGE_ACCOUNT") or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
-        if not account:
-            raise InputError(f"{address}: AZURE_STORAGE_ACCOUNT must name the account for Triton's own client")
-        return f"as://{account}/{address.place}{folder}"
-    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    if address.scheme == "s3" and endpoint:
-        parts = urlsplit(endpoint)
-        port = parts.port or PORTS.get(parts.scheme, 443)
-        return f"s3://{parts.scheme}://{parts.hostname}:{port}/{address.place}{folder}"
-    return f"{address.scheme}://{address.place}{folder}"
+    scheme = scheme_of(address)
+    return f"{scheme.triton}://{scheme.triton_place(address, environment)}{folder}"
 
 
 class LocalCopy:

@@ -1,21 +1,26 @@
 """Addresses of folders in storage: text or path  ->  Address, or None for a path of this machine.
 
-s3://bucket/folder    gs://bucket/folder    az://container/folder    hf://owner/name[@revision][/folder]
+s3://bucket/folder    hf://owner/name[@revision][/folder]    and what else the schemes of `known.py` read
 """
 
 import os
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tritone.errors import InputError
+from tritone.later import later
+from tritone.paths import not_supported
 
-OBJECT_STORES = {"s3": "bucket", "gs": "bucket", "az": "container"}
-SCHEMES = (*OBJECT_STORES, "hf")
+if TYPE_CHECKING:
+    from tritone.storage import known
+    from tritone.storage.scheme import Scheme
+else:
+    known = later("schemes")
+
 # pathlib makes one slash of two, and commands may have made a path of an address.
 WRITTEN = re.compile(r"(?P<scheme>[A-Za-z0-9]+):/{1,2}(?P<rest>.*)", re.DOTALL)
-PLACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-DEFAULT_REVISION = "main"
+DEFAULT_REVISION = "main"  # of places that have revisions
 MAX_NAME = 1024  # bytes of an object's name, as of S3
 MAX_PART = 255  # bytes of a file's name
 
@@ -24,8 +29,8 @@ MAX_PART = 255  # bytes of a file's name
 class Address:
     """A folder in storage.
 
-    `place`: bucket, container, or owner/name of a repository of the hub. `path`: the folder in it, "" for all of it.
-    `revision`: of the hub, a branch, a tag or a commit.
+    `place`: what holds it, such as a bucket, or owner/name of a repository of the hub. `path`: the folder in it, "" for
+    all of it. `revision`: where places have such, a branch, a tag or a commit.
     """
 
     scheme: str
@@ -47,26 +52,33 @@ class Address:
 
 
 def parse(path: str | os.PathLike[str]) -> Address | None:
-    """Read an address; None for a path of this machine, and for schemes that are none of `SCHEMES`.
+    """Read an address; None for a path of this machine, and for schemes that nobody knows.
 
     Raises:
         InputError: it is one, but names no bucket or repository, or has parts that no file can have.
     """
     text = os.fspath(path)
     found = WRITTEN.fullmatch(text)
-    if found is None or found["scheme"].lower() not in SCHEMES or os.path.isdir(f"{found['scheme']}:"):
+    if found is None or os.path.isdir(f"{found['scheme']}:") or (scheme := known.scheme(found["scheme"])) is None:
         return None
-    scheme, rest = found["scheme"].lower(), found["rest"].strip("/")
-    if scheme == "hf":
-        return _hub(text, rest)
-    place, _, folder = rest.partition("/")
-    if not PLACE.fullmatch(place):
-        what = OBJECT_STORES[scheme]
+    parts = re.fullmatch(scheme.pattern, found["rest"].strip("/"), re.DOTALL)
+    if parts is None:
         raise InputError(
-            f"{text[:200]!r} names no {what}; write {scheme}://{what.upper()}/FOLDER. Credentials are taken from the "
+            f"{text[:200]!r} names no {scheme.place}; write {scheme.written}. Credentials are taken from the "
             "environment."
         )
-    return Address(scheme, place, _folder(text, folder))
+    folder = (parts["path"] or "").strip("/")
+    if folder and (fault := check_name(folder)):
+        raise InputError(f"{text[:200]!r}: the folder cannot be used: {fault}")
+    revision = (parts["revision"] or DEFAULT_REVISION) if "revision" in parts.groupdict() else ""
+    return Address(scheme.name, parts["place"], folder, revision)
+
+
+def scheme_of(address: Address) -> "Scheme":
+    """The scheme of an address; raises `InputError` if nobody knows it."""
+    if (found := known.scheme(address.scheme)) is None:
+        raise InputError(not_supported(str(address), address.scheme))
+    return found
 
 
 def check_name(name: str) -> str | None:
@@ -79,21 +91,3 @@ def check_name(name: str) -> str | None:
     if len(name.encode()) > MAX_NAME or any(len(part.encode()) > MAX_PART for part in parts):
         return f"it is longer than {MAX_NAME} bytes, or a part of it than {MAX_PART}"
     return None
-
-
-def _hub(text: str, rest: str) -> Address:
-    owner, _, rest = rest.partition("/")
-    name, _, folder = rest.partition("/")
-    name, at, revision = name.partition("@")
-    if not (PLACE.fullmatch(owner) and PLACE.fullmatch(name)) or (at and not REVISION.fullmatch(revision)):
-        raise InputError(
-            f"{text[:200]!r} names no repository of the hub; write hf://OWNER/NAME, or hf://OWNER/NAME@TAG"
-        )
-    return Address("hf", f"{owner}/{name}", _folder(text, folder), revision or DEFAULT_REVISION)
-
-
-def _folder(text: str, folder: str) -> str:
-    folder = folder.strip("/")
-    if folder and (fault := check_name(folder)):
-        raise InputError(f"{text[:200]!r}: the folder cannot be used: {fault}")
-    return folder

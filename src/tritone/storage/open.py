@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tritone.errors import MissingDependencyError
 from tritone.installing import pip_install
-from tritone.storage.address import Address, parse
+from tritone.storage.address import Address, parse, scheme_of
+from tritone.storage.folder_store import FolderStore
 from tritone.storage.store import Store
 
 
@@ -14,23 +15,19 @@ def open_store(where: Address | str | os.PathLike[str]) -> Store:
 
     Raises:
         MissingDependencyError: the package that reads such storage is not installed.
-        InputError: it is an address that cannot be one.
+        InputError: it is an address that cannot be one, or of a scheme that nobody knows.
     """
     address = where if isinstance(where, Address) else parse(where)
     if address is None:
-        from tritone.storage.folder_store import FolderStore
-
         assert not isinstance(where, Address)
         return FolderStore(Path(where))
+    scheme = scheme_of(address)
     try:
-        if address.scheme == "hf":
-            from tritone.storage.hub_store import HubStore
-
-            return HubStore(address)
-        from tritone.storage.object_store import ObjectStore
-
-        return ObjectStore(address)
+        store: Store = scheme.look_up(scheme.store)(address)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"{address}: storage needs the package {error.name}: {pip_install('remote')}"
-        ) from error
+        makers = scheme.package.partition(".")[0]
+        if (error.name or "").partition(".")[0] in ("tritone", makers):  # a fault of theirs, which nobody can install
+            raise
+        advice = pip_install(scheme.extra) if scheme.extra else f"install what {makers} needs"
+        raise MissingDependencyError(f"{address}: storage needs the package {error.name}: {advice}") from error
+    return store

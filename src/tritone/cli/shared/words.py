@@ -1,17 +1,22 @@
 """The words of a command line, checked for all commands in one place before any of them runs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tritone.later import later
 from tritone.paths import ADDRESS, not_supported
-from tritone.storage.address import SCHEMES
+
+if TYPE_CHECKING:
+    from tritone.storage import known
+else:
+    known = later("schemes")
 
 # All other options that take text with :// in it take paths.
 TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--cors", "--traces")
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE", "WHAT")  # metavars of parameters that may be s3://... begin so
-TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...
+TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://... and the like
 TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
 
 
@@ -49,9 +54,10 @@ def check_words(command: Any, words: Sequence[str]) -> None:
                 option = option if option in valued else ""  # a flag takes no word
                 continue
         address = next(filter(None, map(ADDRESS.match, value.split(","))), None)
-        if address is not None and address[1].lower() in SCHEMES and (option in stored if option else arguments):
-            address = None
-        if address is not None and option not in TAKE_ADDRESSES:
+        if address is not None and not (
+            option in TAKE_ADDRESSES
+            or ((option in stored if option else arguments) and known.scheme(address[1]) is not None)
+        ):
             raise typer.BadParameter(not_supported(address.string, address[1]), param_hint=option or None)
         option = ""
 

@@ -1,8 +1,8 @@
-"""Buckets of S3, Google Cloud Storage and Azure as a `Store`, through obstore.
+"""Buckets of objects as a `Store`, through obstore.
 
-obstore is one wheel without dependencies for all three, with multipart uploads, conditional writes and checksums; it
-takes addresses and credentials from the environment by the names that the makers' own tools use (AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, ...).
+obstore is one wheel without dependencies for S3, Google Cloud Storage and Azure, with multipart uploads, conditional
+writes and checksums; it takes addresses and credentials from the environment by the names that the makers' own tools
+use (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, ...).
 """
 
 import os
@@ -21,8 +21,9 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from tritone.errors import StorageError, StorageUnreachableError
-from tritone.storage.address import Address
+from tritone.storage.address import Address, scheme_of
 from tritone.storage.entry import Entry, checked
+from tritone.storage.objects.page import ObjectScheme
 from tritone.storage.store import Advance
 
 Answer = TypeVar("Answer")
@@ -38,12 +39,6 @@ RETRY: Any = {
     "retry_timeout": timedelta(minutes=3),
     "backoff": {"init_backoff": timedelta(seconds=PAUSE_S), "max_backoff": timedelta(seconds=LONGEST_PAUSE_S)},
 }
-CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket), AWS_REGION, "
-    "and AWS_ENDPOINT_URL for other servers than Amazon's",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS (a file), or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
-}
 
 
 class ObjectStore:
@@ -52,12 +47,10 @@ class ObjectStore:
     def __init__(self, address: Address) -> None:
         """Raises `StorageError` if the environment makes no sense to obstore."""
         self.address = address
-        options: Any = {}
-        if address.scheme == "s3":
-            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            options["aws_checksum_algorithm"] = "SHA256"  # sent with every object and checked by the server
-            if endpoint:
-                options["aws_endpoint"] = endpoint
+        scheme = scheme_of(address)
+        assert isinstance(scheme, ObjectScheme)
+        self._credentials = scheme.credentials
+        options: Any = scheme.options(os.environ)
         # HTTP without TLS is for servers that the environment names; the makers' own have TLS.
         client: Any = {"allow_http": True, "timeout": "10m", "connect_timeout": "10s", "read_timeout": "60s"}
         try:
@@ -66,8 +59,7 @@ class ObjectStore:
             )
         except exceptions.BaseError as error:
             raise StorageError(
-                f"{address}: the environment does not say how to reach it ({_message(error)}). Set "
-                f"{CREDENTIALS[address.scheme]}."
+                f"{address}: the environment does not say how to reach it ({_message(error)}). Set {self._credentials}."
             ) from error
 
     @property
@@ -219,7 +211,7 @@ class ObjectStore:
         if isinstance(error, StorageError):
             return error
         why = _message(error)
-        advice = f"Credentials and the server's address come from the environment: {CREDENTIALS[self.address.scheme]}."
+        advice = f"Credentials and the server's address come from the environment: {self._credentials}."
         if isinstance(error, FORBIDDEN) or _status(error) in ("401", "403"):
             return StorageError(f"{self.title}: no permission to {task} ({why}). {advice}")
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)) or _status(error) == "404":

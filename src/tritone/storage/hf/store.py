@@ -18,6 +18,7 @@ from tritone.errors import StorageError, StorageUnreachableError, TritoneError
 from tritone.storage.address import Address
 from tritone.storage.checksum import fault_of
 from tritone.storage.entry import Entry, checked
+from tritone.storage.hf.scheme import SCHEME
 from tritone.storage.store import Advance
 
 Answer = TypeVar("Answer")
@@ -114,9 +115,7 @@ class HubStore:
         raise self._read_only()
 
     def _read_only(self) -> StorageError:
-        return StorageError(
-            f"{self.title}: the hub is only read here. Push with its own tool: hf upload {self.address.place} FOLDER"
-        )
+        return StorageError(f"{self.title}: {SCHEME.read_only.format(place=self.address.place)}")
 
     def _asked(self, ask: Callable[[], Answer], task: str) -> Answer:
         try:

@@ -1,0 +1,1 @@
+"""Containers of Azure Blob Storage."""

@@ -1,0 +1,1 @@
+"""What several stores share: those of objects, which obstore reads and writes."""
