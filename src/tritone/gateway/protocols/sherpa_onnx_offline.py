@@ -17,7 +17,7 @@ from tritone.audio import wav
 from tritone.audio.files import check_sample_rate
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.protocols.sherpa_onnx import END, complaint
+from tritone.gateway.protocols.sherpa_onnx.online import END, complaint
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript

@@ -24,11 +24,12 @@ from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.openai.answers import log_probs, usage
 from tritone.gateway.protocols.openai.deltas import Deltas
-from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.protocols.openai.events import item_events, new_id, read_audio, read_event, write_event
+from tritone.gateway.protocols.openai.errors import admitted, error_object
+from tritone.gateway.protocols.openai.events import item_events, read_event
 from tritone.gateway.protocols.openai.request import hotwords
 from tritone.gateway.protocols.openai.session import Dialect, SessionConfig
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
+from tritone.gateway.realtime_events import new_id, read_audio, write_event
+from tritone.gateway.refusal import ErrorAnswer, FieldError, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT
 from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.live import SampleStream
-from tritone.gateway.protocols.openai.errors import FieldError
+from tritone.gateway.refusal import FieldError
 from tritone.texts import TextOptions
 
 Dialect = Literal["ga", "beta"]

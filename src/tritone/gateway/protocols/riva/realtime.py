@@ -22,10 +22,10 @@ from starlette.routing import BaseRoute, Route
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import MAGIC
 from tritone.gateway.callers import RIVA_KEY
-from tritone.gateway.protocols.openai.events import new_id, read_audio, write_event
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.messages import ENCODINGS
 from tritone.gateway.protocols.riva.service import FORCE_END, RecognitionStream
+from tritone.gateway.realtime_events import new_id, read_audio, write_event
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal
 from tritone.gateway.sockets import Socket, conversations, read_json
 

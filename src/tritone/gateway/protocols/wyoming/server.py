@@ -6,7 +6,7 @@
             {"type": "transcript", "data": {"text": "one two"}}  {"type": "transcript-stop"}
 
 Where a classifier decides on turns, `voice-started` and `voice-stopped` tell where they begin and end. Texts are spoken
-by `wyoming_speech.py`.
+by `speech.py`.
 
 The protocol knows no keys: where keys are needed, its clients are those that `anybody:` admits.
 
@@ -26,7 +26,7 @@ from tritone.errors import AudioFormatError, InputError, ServerSetupError
 from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
-from tritone.gateway.protocols.wyoming_speech import Speaker, programs
+from tritone.gateway.protocols.wyoming.speech import Speaker, programs
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import GOODBYE_S, MAX_TEXT, UNREAD_S, as_json, read_json
 from tritone.gateway.visit import VISIT, Visit
