@@ -15,6 +15,7 @@ from tritone.demo.page import serve_page
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.protocols.page import addresses as page
+from tritone.gateway.protocols.page.options import PageOptions
 from tritone.gateway.server import GatewayServer
 from tritone.search.options import SearchMode
 from tritone.server import TritonServer
@@ -69,7 +70,9 @@ def test_a_file_that_did_not_change_is_not_sent_again(ask):
 
 
 def test_a_gateway_may_have_no_page(triton: TritonServer):
-    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0, page=False)).background() as running:
+    with GatewayServer(
+        GatewayOptions(triton=triton.grpc_address, port=0, protocols={"page": PageOptions(page=False)})
+    ).background() as running:
         address = f"http://127.0.0.1:{running.port}"
         assert [httpx2.get(address + path).status_code for path in ("/", "/page/models")] == [404, 404]
 

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from starlette.routing import WebSocketRoute
+from starlette.routing import Match, WebSocketRoute
+from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
@@ -100,12 +101,29 @@ class Socket:
                     await asyncio.sleep(0)
 
 
+class RouteOfSubprotocol(WebSocketRoute):
+    """A route for clients that offer a subprotocol which begins with `prefix`; others find who else has its path."""
+
+    prefix = ""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_ours = any(each.startswith(self.prefix) for each in scope.get("subprotocols", ()))
+        return super().matches(scope) if is_ours else (Match.NONE, {})
+
+
 Talk = Callable[["Gateway", Socket], Awaitable[None]]
 Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
 
 
 def conversations(
-    gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain, *, subprotocol: str = ""
+    gateway: "Gateway",
+    path: str,
+    protocol: str,
+    talk: Talk,
+    complain: Complain,
+    *,
+    subprotocol: str = "",
+    prefix: str = "",
 ) -> WebSocketRoute:
     """The route on which clients of a protocol are let in, talked with, and left.
 
@@ -114,6 +132,7 @@ def conversations(
         talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
         subprotocol: that the protocol's clients offer beside their keys.
+        prefix: of another one that its clients offer, where others share the path.
     """
 
     async def answer(websocket: WebSocket) -> None:
@@ -123,7 +142,11 @@ def conversations(
             socket = Socket(websocket, caller)
             await _hold(websocket, socket, talk(gateway, socket), complain)
 
-    return WebSocketRoute(path, answer)
+    if not prefix:
+        return WebSocketRoute(path, answer)
+    route = RouteOfSubprotocol(path, answer)
+    route.prefix = prefix
+    return route
 
 
 async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:

@@ -50,10 +50,6 @@ def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
 
     async def realtime(websocket: WebSocket) -> None:
         offered = websocket.scope["subprotocols"]
-        for key, endpoint in gateway.realtime.items():
-            if any(each.startswith(key) for each in offered):
-                await endpoint(websocket)
-                return
         caller = await admitted(gateway, websocket, "openai-realtime")
         is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
         await websocket.accept(PROTOCOL if PROTOCOL in offered else None)

@@ -26,6 +26,7 @@ from tritone.audio.files import Upload
 from tritone.client import ModelInfo
 from tritone.errors import InputError
 from tritone.formats import write
+from tritone.gateway.protocols.page.options import PageOptions
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import as_json, read_json
 from tritone.gateway.stream_options import read_start
@@ -69,7 +70,7 @@ HEADERS = {
 
 def routes(gateway: "Gateway") -> list[BaseRoute]:
     """The page and its addresses; none where the gateway has no page."""
-    if not gateway.options.page:
+    if not gateway.options.of(PROTOCOL, PageOptions).page:
         return []
     files = {each.name: each.read_bytes() for each in FOLDER.iterdir() if Path(each.name).suffix in TYPES}
     return [

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import MAGIC
-from tritone.gateway.callers import RIVA_KEY
+from tritone.gateway.callers import SESSION_KEY
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.messages import ENCODINGS
 from tritone.gateway.protocols.riva.service import FORCE_END, RecognitionStream
@@ -59,10 +59,10 @@ UNREAD = ("id", "object", "modalities", "client_secret")
 
 
 def session_routes(gateway: "Gateway") -> list[BaseRoute]:
-    """The route that begins sessions; their WebSocket is at OpenAI's address, and known by its subprotocol."""
-    gateway.realtime[RIVA_KEY] = conversations(
-        gateway, "/v1/realtime", PROTOCOL, converse, complaint, subprotocol=SUBPROTOCOL
-    ).endpoint
+    """The route that begins sessions, and that of their WebSocket, which is known by its subprotocol."""
+    sessions = conversations(
+        gateway, "/v1/realtime", PROTOCOL, converse, complaint, subprotocol=SUBPROTOCOL, prefix=SESSION_KEY
+    )
 
     async def begin(request: Request) -> Response:
         caller = await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
@@ -76,7 +76,7 @@ def session_routes(gateway: "Gateway") -> list[BaseRoute]:
         expires = {"value": secret, "expires_at": int(time.time() + good_s)}
         return JSONResponse({"id": new_id("sess"), **session, "client_secret": expires})
 
-    return [Route("/v1/realtime/transcription_sessions", begin, methods=["POST"])]
+    return [Route("/v1/realtime/transcription_sessions", begin, methods=["POST"]), sessions]
 
 
 def complaint(answer: ErrorAnswer) -> str:

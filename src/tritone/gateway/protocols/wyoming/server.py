@@ -26,6 +26,7 @@ from tritone.errors import AudioFormatError, InputError, ServerSetupError
 from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
 from tritone.gateway.live import Live
+from tritone.gateway.protocols.wyoming.options import WyomingOptions
 from tritone.gateway.protocols.wyoming.speech import Speaker, programs
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import GOODBYE_S, MAX_TEXT, UNREAD_S, as_json, read_json
@@ -266,7 +267,8 @@ class _Client:
 
     async def _info(self) -> Mapping[str, Any]:
         """What is served, as `describe` asks."""
-        languages = [each.strip() for each in self._gateway.options.wyoming_languages.split(",") if each.strip()]
+        offered = self._gateway.options.of(PROTOCOL, WyomingOptions).wyoming_languages
+        languages = [each.strip() for each in offered.split(",") if each.strip()]
         about = {"attribution": HOME, "installed": True, "version": None}
         models = [
             {
