@@ -104,7 +104,9 @@ class Socket:
 class RouteOfSubprotocol(WebSocketRoute):
     """A route for clients that offer a subprotocol which begins with `prefix`; others find who else has its path."""
 
-    prefix = ""
+    def __init__(self, path: str, endpoint: Callable[..., Any], prefix: str) -> None:
+        super().__init__(path, endpoint)
+        self.prefix = prefix
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         is_ours = any(each.startswith(self.prefix) for each in scope.get("subprotocols", ()))
@@ -138,18 +140,19 @@ def conversations(
     async def answer(websocket: WebSocket) -> None:
         caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
         with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-            await websocket.accept(subprotocol=_subprotocol(websocket, subprotocol))
+            await websocket.accept(subprotocol=agreed(websocket, subprotocol))
             socket = Socket(websocket, caller)
-            await _hold(websocket, socket, talk(gateway, socket), complain)
+            await attend(websocket, socket, talk(gateway, socket), complain)
 
-    if not prefix:
-        return WebSocketRoute(path, answer)
-    route = RouteOfSubprotocol(path, answer)
-    route.prefix = prefix
-    return route
+    return RouteOfSubprotocol(path, answer, prefix) if prefix else WebSocketRoute(path, answer)
 
 
-async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
+async def attend(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
+    """Hold a conversation until it is over, which its client hears, or the client is gone, which cancels it.
+
+    Args:
+        complain: words an error as the protocol has it; the message goes before the end of the connection.
+    """
     reader = asyncio.ensure_future(socket.read())
     work = asyncio.ensure_future(conversation)
     try:
@@ -173,8 +176,8 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         await asyncio.gather(work, reader, return_exceptions=True)
 
 
-def _subprotocol(websocket: WebSocket, own: str) -> str | None:
-    """The one that is agreed on: none of those that carry a key."""
+def agreed(websocket: WebSocket, own: str) -> str | None:
+    """The subprotocol that is agreed on: none of those that carry a key."""
     offered = websocket.scope.get("subprotocols", [])
     return next((each for each in (own, *SUBPROTOCOLS) if each in offered), None)
 

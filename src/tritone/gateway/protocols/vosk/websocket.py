@@ -6,21 +6,19 @@
 Source: alphacep/vosk-server, websocket/asr_server.py and the clients beside it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from starlette.routing import BaseRoute
-
-from tritone.audio.live import SampleStream
+from tritone.audio.live import PlainSamples
+from tritone.audio.waveform import Samples
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event
+from tritone.gateway.conversation import After, SocketConversation
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ADDRESS, ErrorAnswer
-from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.gateway.sockets import Socket, read_json
 from tritone.paths import without_paths
 from tritone.search.hotwords import FOREIGN
 from tritone.transcript import Span, Transcript, joined, mean_confidence, rounded
@@ -28,7 +26,6 @@ from tritone.transcript import Span, Transcript, joined, mean_confidence, rounde
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-PROTOCOL = "vosk"
 DEFAULT_RATE = 8000  # Hz, as vosk-server has it where no other is given
 UNKNOWN = "[unk]"  # in a list of phrases: other words are possible too, as they always are here
 KEPT_S = 2.0  # of audio that is recognised again without phrases that no token writes
@@ -87,123 +84,100 @@ READERS: Mapping[str, Any] = {
 }
 
 
-def routes(gateway: "Gateway", path: str = "/vosk") -> list[BaseRoute]:
-    """The protocol at a path."""
-    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
-
-
-def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
-    return {"error": answer.message, "code": answer.code}
-
-
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    config = Config().changed({name: socket.query[name] for name in ("sample_rate", "model") if name in socket.query})
-    live: _Listening | None = None
-    samples = SampleStream("<i2")
-    partial_text = ""
-    async with AsyncExitStack() as stack:
-        while True:
-            message = await socket.receive()
-            if isinstance(message, str):
-                fields = read_json(message)
-                is_last = bool(fields.get("eof"))
-                if "config" in fields:
-                    if live is not None:
-                        raise InputError('"config" comes before the audio; for another one, open another connection')
-                    config = config.changed(fields["config"])
-                    continue
-                if not is_last and not fields.get("reset"):
-                    raise InputError(
-                        f'expected audio, {{"config": {{}}}}, {{"eof": 1}}, {{"reset": 1}}; got {message[:80]}'
-                    )
-                events = [] if live is None else await (live.finish() if is_last else live.commit())
-                await socket.send(_result(_finals(events), config))
-                if is_last:
-                    return
-                partial_text = ""
-                continue
-            if live is None:
-                live = await stack.enter_async_context(_Listening(gateway, socket, config))
-            events = await live.accept(samples.push(message))
-            for event in events:
-                if event.transcript is not None:
-                    partial_text = event.transcript.text if event.kind == "partial" else ""
-            finals = _finals(events)
-            await socket.send({**(_result(finals, config) if finals else {"partial": partial_text}), **live.warning()})
-
-
-class _Listening:
-    """A live stream whose phrases are those that the model can spell: others are left out, as vosk-server does.
+class VoskConversation(SocketConversation):
+    """One conversation. Phrases that the model cannot spell are left out, as vosk-server does.
 
     The model says so with its first answer, so the audio until then is kept, and recognised again without them.
     """
 
-    def __init__(self, gateway: "Gateway", socket: Socket, config: Config) -> None:
-        self._gateway = gateway
-        self._socket = socket
-        self._config = config
-        self._live: Live | None = None
-        self._kept: list[Any] = []
-        self._warning = ""
+    protocol, path = "vosk", "/vosk"
 
-    async def __aenter__(self) -> "_Listening":
-        self._live = await self._opened()
-        return self
+    def __init__(self, gateway: "Gateway", socket: Socket) -> None:
+        super().__init__(gateway, socket)
+        self._config = Config()
+        self._partial = ""
+        self._kept: list[Samples] | None = []
+        self._warning: dict[str, str] = {}  # about phrases that are left out, for the next message
 
-    async def __aexit__(self, *error: object) -> None:
-        if self._live is not None:
-            await self._live.close()
+    @staticmethod
+    def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+        return {"error": answer.message, "code": answer.code}
 
-    async def accept(self, samples: Any) -> list[Event]:
-        """As of `Live`."""
-        if self._live is None or self._live.received_s > KEPT_S:
-            self._kept.clear()
+    async def begin(self) -> None:
+        query = self.socket.query
+        self._configure({name: query[name] for name in ("sample_rate", "model") if name in query})
+
+    def _configure(self, config: Any) -> None:
+        self._config = self._config.changed(config)
+        self.audio = PlainSamples("<i2", self._config.sample_rate)
+
+    async def ask(self) -> Ask:
+        model = await self.speech.live_model(self._config.model)
+        return replace(self._config.ask(has_beam=model.has_beam), turns=self.speech.turns)
+
+    async def command(self, text: str) -> None:
+        fields = read_json(text)
+        if "config" in fields:
+            if self.live is not None:
+                raise InputError('"config" comes before the audio; for another one, open another connection')
+            self._configure(fields["config"])
+        elif fields.get("eof"):
+            await self.finish()
+        elif fields.get("reset"):
+            await self.commit()
         else:
+            raise InputError(f'expected audio, {{"config": {{}}}}, {{"eof": 1}}, {{"reset": 1}}; got {text[:80]}')
+
+    async def recognise(self, samples: Samples) -> list[Event]:
+        events = await super().recognise(samples)
+        if self.live is not None and self.live.received_s > KEPT_S:
+            self._kept = None
+        elif self._kept is not None:
             self._kept.append(samples)
-        return await self._answered(lambda live: live.accept(samples), is_audio=True)
+        return events
 
-    async def commit(self) -> list[Event]:
-        return await self._answered(lambda live: live.commit())
-
-    async def finish(self) -> list[Event]:
-        return await self._answered(lambda live: live.finish())
-
-    def warning(self) -> Mapping[str, str]:
-        """A field for the next message about phrases that are left out, once; none if there are none."""
-        before_it, self._warning = self._warning, ""
-        return {"warning": before_it} if before_it else {}
-
-    async def _opened(self) -> Live:
-        model = await self._gateway.speech.live_model(self._config.model)
-        ask = replace(self._config.ask(has_beam=model.has_beam), turns=self._gateway.speech.turns)
-        return await self._gateway.speech.open(ask, self._config.sample_rate, self._socket.caller)
-
-    async def _answered(self, asked: Act, *, is_audio: bool = False) -> list[Event]:
-        ask = asked
+    async def of_live(self, asked: Act) -> list[Event]:
+        answered = asked
         while True:
-            assert self._live is not None
             try:
-                return await ask(self._live)
+                return await super().of_live(answered)
             except InputError as error:
-                found = FOREIGN.search(str(error))
-                left = self._config if found is None else self._config.without(found[1])
-                if left.phrase_list == self._config.phrase_list or not self._kept:
-                    raise
-                self._config = left
-                reason = without_paths(ADDRESS.sub("", str(error)))
-                self._warning = self._warning or f"phrases are left out: {reason}"
-                await self._live.close()
-                self._live = await self._opened()
-                ask = partial(_again, np.concatenate(self._kept), None if is_audio else asked)
+                await self._leave_out(error)
+                answered = partial(_again, self._kept or (), asked)
+
+    async def _leave_out(self, error: InputError) -> None:
+        """Open the stream once more without what an error is about; raises the error if that is no phrase."""
+        found = FOREIGN.search(str(error))
+        left = self._config if found is None else self._config.without(found[1])
+        if left.phrase_list == self._config.phrase_list or self._kept is None or self.live is None:
+            raise error
+        self._config = left
+        if not self._warning:
+            reason = without_paths(ADDRESS.sub("", str(error)))
+            self._warning = {"warning": f"phrases are left out: {reason}"}
+        await self.live.close()
+        self.live = None
+        await self.open()
+
+    def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any]]:
+        finals = [each.transcript for each in events if each.kind == "final" and each.transcript is not None]
+        for event in events:
+            if event.transcript is not None:
+                self._partial = event.transcript.text if event.kind == "partial" else ""
+        if after != "audio":
+            self._partial = ""
+            yield _result(finals, self._config)
+            return
+        yield {**(_result(finals, self._config) if finals else {"partial": self._partial}), **self._warning}
+        self._warning = {}
 
 
-async def _again(kept: Any, then: Act | None, live: Live) -> list[Event]:
-    events = await live.accept(kept)
-    return events if then is None else events + await then(live)
+routes = VoskConversation.routes
 
 
-def _finals(events: Sequence[Event]) -> list[Transcript]:
-    return [each.transcript for each in events if each.kind == "final" and each.transcript is not None]
+async def _again(kept: Sequence[Samples], then: Act, live: Live) -> list[Event]:
+    events = [event for samples in kept for event in await live.accept(samples)]
+    return events + await then(live)
 
 
 def _result(finals: Sequence[Transcript], config: Config) -> Mapping[str, Any]:
