@@ -10,78 +10,68 @@ Source: wenet-e2e/wenet, runtime/core/websocket and runtime/core/bin/websocket_c
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from starlette.routing import BaseRoute
-
-from tritone.audio.live import SampleStream
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask
+from tritone.gateway.ask import Ask, Event
+from tritone.gateway.conversation import After, SocketConversation
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.gateway.sockets import read_json
 from tritone.transcript import Alternative, Span, Transcript
 
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
 
-PROTOCOL = "wenet"
-SAMPLE_RATE = 16000  # Hz; the protocol names none
+class WenetConversation(SocketConversation):
+    """One conversation, whose first message says how many readings are wanted, and whether it ends with a result."""
+
+    protocol, path = "wenet", "/wenet"
+
+    @staticmethod
+    def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+        return {"status": "failed", "message": answer.message}
+
+    async def begin(self) -> None:
+        message = await self.receive()
+        if isinstance(message, bytes):
+            raise InputError('audio came before its start: send {"signal": "start"} first')
+        fields = read_json(message)
+        if _signal(fields) != "start":
+            raise InputError('the stream has not started: send {"signal": "start"} first')
+        nbest, is_continuous = fields.get("nbest", 1), fields.get("continuous_decoding", False)
+        if not isinstance(nbest, int) or isinstance(nbest, bool) or nbest < 1:
+            raise InputError(f"nbest must be a whole number of at least 1, got {str(nbest)[:80]}")
+        if not isinstance(is_continuous, bool):
+            raise InputError(f"continuous_decoding must be true or false, got {str(is_continuous)[:80]}")
+        self._nbest, self._is_continuous = nbest, is_continuous
+        await self.open()
+        await self.socket.send({"status": "ok", "type": "server_ready"})
+
+    async def ask(self) -> Ask:
+        model = await self.speech.live_model(self.socket.query.get("model", ""))
+        # It is the most there may be, and greedy search has one.
+        search = {"nbest": self._nbest} if self._nbest > 1 and model.has_beam else {}
+        return Ask(model=model.name, search=search, turns=self.speech.turns)
+
+    async def command(self, text: str) -> None:
+        if _signal(read_json(text)) != "end":
+            raise InputError('the stream has started: send audio, or {"signal": "end"}')
+        await self.finish()
+
+    def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any]]:
+        results = [(each.kind, each.transcript) for each in events if each.transcript is not None]
+        self.is_over = after == "finish"
+        if self.is_over and not any(kind == "final" for kind, _ in results):
+            results.append(("final", Transcript("")))  # clients wait for one
+        for kind, transcript in results:
+            yield _result(transcript, self._nbest, is_final=kind == "final")
+            if kind == "final" and not self._is_continuous:
+                self.is_over = True
+                break
+        if self.is_over:
+            yield {"status": "ok", "type": "speech_end"}
 
 
-def routes(gateway: "Gateway", path: str = "/wenet") -> list[BaseRoute]:
-    """The protocol at a path."""
-    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
-
-
-def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
-    return {"status": "failed", "message": answer.message}
-
-
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    nbest, is_continuous = await _start(socket)
-    model = await gateway.speech.live_model(socket.query.get("model", ""))
-    # It is the most there may be, and greedy search has one.
-    search = {"nbest": nbest} if nbest > 1 and model.has_beam else {}
-    ask = Ask(model=model.name, search=search, turns=gateway.speech.turns)
-    async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
-        await socket.send({"status": "ok", "type": "server_ready"})
-        samples = SampleStream("<i2")
-        is_over = False
-        while not is_over:
-            message = await socket.receive()
-            if isinstance(message, bytes):
-                events = await live.accept(samples.push(message))
-            elif _signal(read_json(message)) == "end":
-                events = await live.finish()
-                is_over = True
-            else:
-                raise InputError('the stream has started: send audio, or {"signal": "end"}')
-            results = [(each.kind, each.transcript) for each in events if each.transcript is not None]
-            if is_over and not any(kind == "final" for kind, _ in results):
-                results.append(("final", Transcript("")))  # clients wait for one
-            for kind, transcript in results:
-                await socket.send(_result(transcript, nbest, is_final=kind == "final"))
-                if kind == "final" and not is_continuous:
-                    is_over = True
-                    break
-        await socket.send({"status": "ok", "type": "speech_end"})
-
-
-async def _start(socket: Socket) -> tuple[int, bool]:
-    """Wait for the signal; returns the number of readings wanted, and whether the stream goes on after a result."""
-    message = await socket.receive()
-    if isinstance(message, bytes):
-        raise InputError('audio came before its start: send {"signal": "start"} first')
-    fields = read_json(message)
-    if _signal(fields) != "start":
-        raise InputError('the stream has not started: send {"signal": "start"} first')
-    nbest, is_continuous = fields.get("nbest", 1), fields.get("continuous_decoding", False)
-    if not isinstance(nbest, int) or isinstance(nbest, bool) or nbest < 1:
-        raise InputError(f"nbest must be a whole number of at least 1, got {str(nbest)[:80]}")
-    if not isinstance(is_continuous, bool):
-        raise InputError(f"continuous_decoding must be true or false, got {str(is_continuous)[:80]}")
-    return nbest, is_continuous
+routes = WenetConversation.routes
 
 
 def _signal(fields: Mapping[str, Any]) -> str:
