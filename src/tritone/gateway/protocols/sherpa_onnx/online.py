@@ -7,29 +7,17 @@ Source: k2-fsa/sherpa-onnx, sherpa-onnx/csrc/online-websocket-server-impl.cc, on
 python-api-examples/online-websocket-client-*.py.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from starlette.routing import BaseRoute
-
-from tritone.audio.live import SampleStream
+from tritone.audio.live import PlainSamples
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask
+from tritone.gateway.ask import Ask, Event
+from tritone.gateway.conversation import SAMPLE_RATE, After, SocketConversation
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript
 
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
-
-PROTOCOL = "sherpa-onnx"
-SAMPLE_RATE = 16000  # Hz; the protocol names none
 END, ENDED = "Done", "Done!"
-
-
-def routes(gateway: "Gateway", path: str = f"/{PROTOCOL}") -> list[BaseRoute]:
-    """The protocol at a path."""
-    return [conversations(gateway, path, PROTOCOL, _talk, complaint)]
 
 
 def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
@@ -37,30 +25,39 @@ def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
     return {"text": "", "error": answer.message}
 
 
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    ask = Ask(model=socket.query.get("model", ""), turns=gateway.speech.turns)
-    async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
-        samples = SampleStream("<f4")
-        is_over, segment, start_s = False, 0, 0.0
-        while not is_over:
-            message = await socket.receive()
-            if isinstance(message, bytes):
-                events = await live.accept(samples.push(message))
-            elif message == END:
-                events = await live.finish()
-                is_over = True
-            else:
-                raise InputError(f"expected float32 samples or {END!r}, got {message[:80]!r}")
-            results = [(each.transcript, each) for each in events if each.transcript is not None]
-            for index, (transcript, event) in enumerate(results, 1):
-                is_final = event.kind == "final"
-                is_last = is_over and index == len(results)
-                await socket.send(_result(transcript, event.segment, start_s, is_final=is_final, is_last=is_last))
-                if is_final:
-                    segment, start_s = event.segment + 1, event.time_s
-            if is_over and not results:  # clients read the last one
-                await socket.send(_result(Transcript(""), segment, start_s, is_final=True, is_last=True))
-        await socket.send(ENDED)
+class OnlineConversation(SocketConversation):
+    """One conversation."""
+
+    protocol, path = "sherpa-onnx", "/sherpa-onnx"
+    complaint = staticmethod(complaint)
+
+    async def begin(self) -> None:
+        self.audio = PlainSamples("<f4", SAMPLE_RATE)
+        self._segment, self._start_s = 0, 0.0
+        await self.open()
+
+    async def ask(self) -> Ask:
+        return Ask(model=self.socket.query.get("model", ""), turns=self.speech.turns)
+
+    async def command(self, text: str) -> None:
+        if text != END:
+            raise InputError(f"expected float32 samples or {END!r}, got {text[:80]!r}")
+        await self.finish()
+
+    def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any] | str]:
+        results = [(each.transcript, each) for each in events if each.transcript is not None]
+        for index, (transcript, event) in enumerate(results, 1):
+            is_final, is_last = event.kind == "final", after == "finish" and index == len(results)
+            yield _result(transcript, event.segment, self._start_s, is_final=is_final, is_last=is_last)
+            if is_final:
+                self._segment, self._start_s = event.segment + 1, event.time_s
+        if after == "finish":
+            if not results:  # clients read the last one
+                yield _result(Transcript(""), self._segment, self._start_s, is_final=True, is_last=True)
+            yield ENDED
+
+
+routes = OnlineConversation.routes
 
 
 def _result(
