@@ -7,74 +7,59 @@ docs/applications/gateway-websocket.md has it for clients.
     ->  {"type": "ready"}  {"type": "partial", "text": "one two", ...}  ...  {"type": "final", ...}  {"type": "end"}
 """
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from starlette.routing import BaseRoute
-
-from tritone.audio.live import LiveAudio, live_audio
+from tritone.audio.live import live_audio
 from tritone.errors import InputError
-from tritone.gateway.ask import Event
-from tritone.gateway.live import Live
+from tritone.gateway.ask import Ask, Event
+from tritone.gateway.conversation import After, SocketConversation
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, conversations, read_json
-from tritone.gateway.stream_options import Start, read_start
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tritone.gateway.gateway import Gateway
-
-PROTOCOL = "stream"
+from tritone.gateway.sockets import read_json
+from tritone.gateway.stream_options import read_start
 
 
-def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:
-    """The protocol at a path."""
-    return [conversations(gateway, path, PROTOCOL, _talk, _complaint)]
+class StreamConversation(SocketConversation):
+    """One conversation, whose first message has the options; whoever sends audio at once gave all in the address."""
+
+    protocol, path = "stream", "/v1/stream"
+
+    @staticmethod
+    def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+        later = {} if answer.retry_after_s is None else {"retry_after_s": answer.retry_after_s}
+        return {"type": "error", "code": answer.code, "message": answer.message, **later}
+
+    async def begin(self) -> None:
+        message = await self.receive()
+        start = self._start = read_start(read_json(message) if isinstance(message, str) else {}, self.socket.query)
+        self._ask = start.ask(await self.speech.live_model(start.model))
+        self.audio = live_audio(start.format, start.sample_rate)
+        ready = {"model": (await self.open()).model, "format": start.format, "sample_rate": self.audio.rate}
+        await self.socket.send({"type": "ready", **ready})
+        if isinstance(message, bytes):
+            await self.hear(message)
+
+    async def ask(self) -> Ask:
+        return self._ask
+
+    async def command(self, text: str) -> None:
+        match read_json(text).get("type"):
+            case "commit":
+                await self.commit()
+            case "end":
+                await self.finish()
+            case _:
+                raise InputError(f'expected audio, {{"type": "commit"}} or {{"type": "end"}}, got {text[:80]!r}')
+
+    def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any]]:
+        for event in events:
+            if event.kind != "partial" or self._start.partials:
+                yield as_message(event, words=self._start.words)
+        if after == "finish" and self.live is not None:
+            yield {"type": "end", "audio_s": round(self.live.received_s, 3)}
 
 
-def _complaint(answer: ErrorAnswer) -> "Mapping[str, Any]":
-    later = {} if answer.retry_after_s is None else {"retry_after_s": answer.retry_after_s}
-    return {"type": "error", "code": answer.code, "message": answer.message, **later}
-
-
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    message = await socket.receive()
-    # Whoever sends audio at once has given all in the address.
-    start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
-    ask = start.ask(await gateway.speech.live_model(start.model))
-    with closing(live_audio(start.format, start.sample_rate)) as audio:
-        async with await gateway.speech.open(ask, audio.rate, socket.caller) as live:
-            await socket.send({"type": "ready", "model": live.model, "format": start.format, "sample_rate": audio.rate})
-            goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
-            while goes_on:
-                goes_on = await _take(await socket.receive(), socket, audio, live, start)
-            await socket.send({"type": "end", "audio_s": round(live.received_s, 3)})
-
-
-async def _take(message: str | bytes, socket: Socket, audio: LiveAudio, live: Live, start: Start) -> bool:
-    """Act on a message and send what came of it; returns whether more may come."""
-    if isinstance(message, bytes):
-        samples = await audio.push(message)
-        await _send_events(socket, await live.accept(samples) if samples.size else [], start)
-        return True
-    fields = read_json(message)
-    match fields.get("type"):
-        case "commit":
-            await _send_events(socket, await live.commit(), start)
-            return True
-        case "end":
-            rest = await audio.finish()
-            await _send_events(socket, await live.accept(rest) if rest.size else [], start)
-            await _send_events(socket, await live.finish(), start)
-            return False
-    raise InputError(f'expected audio, {{"type": "commit"}} or {{"type": "end"}}, got {message[:80]!r}')
-
-
-async def _send_events(socket: Socket, events: "Sequence[Event]", start: Start) -> None:
-    for event in events:
-        if event.kind != "partial" or start.partials:
-            await socket.send(as_message(event, words=start.words))
+routes = StreamConversation.routes
 
 
 def as_message(event: Event, *, words: bool) -> dict[str, Any]:
