@@ -36,9 +36,12 @@ OPENING = {"fflags": "nobuffer", "probesize": "32", "analyzeduration": "0"}
 
 
 class LiveAudio(Protocol):
-    """Turns the messages of one stream into samples. `rate`: of these samples, in Hz."""
+    """Turns the messages of one stream into samples."""
 
-    rate: int
+    @property
+    def rate(self) -> int:
+        """Of these samples, in Hz."""
+        ...
 
     async def push(self, message: bytes) -> Samples:
         """Return the samples that can be decoded with this message; maybe none. Raises `AudioError`."""

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.routing import Match, WebSocketRoute
 from starlette.types import Scope
@@ -20,9 +20,6 @@ from tritone.errors import InputError
 from tritone.gateway.callers import SCHEMES, Caller
 from tritone.gateway.refusal import ErrorAnswer, answer_to
 from tritone.gateway.visits import VISIT, close_code
-
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
 
 MAX_WAITING_BYTES = 1 << 20  # of messages that were read and not worked on; a longer one comes alone
 MAX_WAITING = 1 << 14  # messages: the end of a client that sent many small ones is noticed behind them
@@ -113,38 +110,7 @@ class RouteOfSubprotocol(WebSocketRoute):
         return super().matches(scope) if is_ours else (Match.NONE, {})
 
 
-Talk = Callable[["Gateway", Socket], Awaitable[None]]
 Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
-
-
-def conversations(
-    gateway: "Gateway",
-    path: str,
-    protocol: str,
-    talk: Talk,
-    complain: Complain,
-    *,
-    subprotocol: str = "",
-    prefix: str = "",
-) -> WebSocketRoute:
-    """The route on which clients of a protocol are let in, talked with, and left.
-
-    Args:
-        protocol: the protocol's name, for metrics.
-        talk: holds one conversation; it is cancelled where the client is gone.
-        complain: words an error as the protocol has it; the message goes before the end of the connection.
-        subprotocol: that the protocol's clients offer beside their keys.
-        prefix: of another one that its clients offer, where others share the path.
-    """
-
-    async def answer(websocket: WebSocket) -> None:
-        caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
-        with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-            await websocket.accept(subprotocol=agreed(websocket, subprotocol))
-            socket = Socket(websocket, caller)
-            await attend(websocket, socket, talk(gateway, socket), complain)
-
-    return RouteOfSubprotocol(path, answer, prefix) if prefix else WebSocketRoute(path, answer)
 
 
 async def attend(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:

@@ -8,5 +8,5 @@ PROTOCOL = Protocol(
     what="Deepgram's: recordings by HTTP, live streams by WebSockets, with turns at `/v2/listen`.",
     page="docs/applications/gateway-deepgram.md",
     paths=("/v1/listen", "/v2/listen"),
-    routes=("rest:rest_routes", "live:live_routes", "flux:flux_routes"),
+    routes=("rest:routes", "live:routes", "flux:routes"),
 )

@@ -8,7 +8,7 @@ PROTOCOL = Protocol(
     what="NVIDIA Riva's: gRPC on a port of its own, and Realtime sessions over HTTP and a WebSocket.",
     page="docs/applications/gateway-riva.md",
     paths=("/v1/realtime/transcription_sessions", "/v1/realtime"),
-    routes=("realtime:session_routes",),
+    routes=("realtime:routes",),
     serve="server:serve",
     port="Port of Riva's gRPC; none if not given. 0: any that is free.",
 )
