@@ -109,12 +109,16 @@ class Conversation(ABC, Generic[AnyMessage]):
         """The events of the stream; none while there is none."""
         return [] if self.live is None else await asked(self.live)
 
-    async def close(self) -> None:
-        """Free the stream, and what decodes its audio."""
+    async def leave(self) -> None:
+        """Free the stream; the next samples open another one."""
         live, self.live = self.live, None
-        self.audio.close()
         if live is not None:
             await live.close()
+
+    async def close(self) -> None:
+        """Free the stream, and what decodes its audio."""
+        self.audio.close()
+        await self.leave()
 
 
 class SocketConversation(Conversation[str | bytes]):

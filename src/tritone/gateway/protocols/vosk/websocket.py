@@ -155,8 +155,7 @@ class VoskConversation(SocketConversation):
         if not self._warning:
             reason = without_paths(ADDRESS.sub("", str(error)))
             self._warning = {"warning": f"phrases are left out: {reason}"}
-        await self.live.close()
-        self.live = None
+        await self.leave()
         await self.open()
 
     def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any]]:
