@@ -28,6 +28,15 @@ def test_a_page_names_the_document_and_the_addresses_of_its_protocol(name: str, 
     assert not protocol.serve or callable(protocol.server)
 
 
+def test_the_document_has_all_protocols_in_a_table() -> None:
+    text = (ROOT / "docs" / "applications" / "gateway.md").read_text(encoding="utf-8")
+    for each in all_protocols().values():
+        paths = ", ".join(f"`{path}`" for path in each.paths) or "–"
+        port = f"`--{each.port_name.replace('_', '-')}`" if each.port else "–"
+        document = each.page.rpartition("/")[2]
+        assert f"| {each.what} | {paths} | {port} | [{document}]({document}) |" in text
+
+
 Install = Callable[[str], None]
 
 
