@@ -72,7 +72,9 @@ def test_each_name_of_the_table_is_used_and_is_the_module_that_type_checkers_see
                 used |= set(names)
                 targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else node.targets
                 for target, name in zip(targets, names, strict=True):
-                    module = seen.get(ast.unparse(target), MODULES[name] if path.name in ("loading.py", "paths.py") else "")
+                    module = seen.get(
+                        ast.unparse(target), MODULES[name] if path.name in ("loading.py", "paths.py") else ""
+                    )
                     wrong += [f"{path}: {name}"] if module != MODULES[name] else []
     assert wrong == []
     assert used | {name for kind in BUILT_IN for name in kind_named(kind).later} == set(MODULES)

@@ -1,5 +1,6 @@
-"""Families and stores are folders that can be taken out: nobody else imports one or has its name in the code."""
+"""Families, stores and protocols are folders that can be taken out: nobody else imports one or has its name."""
 
+import http.client
 import os
 import random
 import re
@@ -7,13 +8,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from tritone.corpus.clips import read_clips
 from tritone.families.known import families
+from tritone.gateway.protocols import all_protocols
 from walls import PACKAGE, compared, imported, in_tables, occurs
 
 FAMILIES = sorted(path.parent.name for path in (PACKAGE / "families").glob("*/family.py"))
@@ -152,3 +158,88 @@ def test_families_and_stores_are_taken_out_for_real(tmp_path: Path) -> None:
         head, _, known = message.partition(" is not supported here. ")
         assert head == f"{each}://owner/name: a path with the scheme {each}://"
         assert set(re.findall(r"(\w+)://", known)) == {"s3"}
+
+
+# Protocols of the gateway.
+
+PROTOCOLS = sorted(path.parent.name for path in (PACKAGE / "gateway" / "protocols").glob("*/protocol.py"))
+ORDINARY_PROTOCOLS = {"page", "stream"}
+"""Folders whose names are ordinary words: only imports count."""
+ALSO_OTHERS = {
+    "openai": {
+        "families": "the makers of Whisper's checkpoints",
+        "pipelines/whisper/options.py": "the makers of Whisper, whose defaults these are",
+        "gateway/upstreams": "servers that speak OpenAI's API, which are asked here",
+        "gateway/callers.py": "the subprotocol in which browsers send keys, whatever they ask",
+    },
+    "sherpa_onnx": {"families": "folders of ready-made graphs"},
+    "wenet": {"families": "a toolkit and its checkpoints"},
+}
+"""What else has the name of a protocol, and where; the list may only shrink."""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nobody_imports_a_protocol_or_has_its_name(protocol: str) -> None:
+    module, others = f"tritone.gateway.protocols.{protocol}", ALSO_OTHERS.get(protocol, {})
+    seen = set()
+    for path in _outside(PACKAGE / "gateway" / "protocols" / protocol):
+        place = str(path.relative_to(PACKAGE))
+        assert [each for each in imported(path) if f"{each}.".startswith(f"{module}.")] == [], place
+        if protocol not in ORDINARY_PROTOCOLS and occurs(protocol.replace("_", " "), path):
+            seen.add(next((each for each in others if f"{place}/".startswith(f"{each}/")), place))
+    assert seen == set(others)
+
+
+@pytest.mark.slow
+def test_protocols_are_taken_out_for_real(tmp_path: Path) -> None:
+    """Vosk's, and two more by the seed of the day: a gateway has the ports of all others, and answers them."""
+    seed = date.today().isoformat()
+    gone = ["vosk", *random.Random(seed).sample([each for each in PROTOCOLS if each != "vosk"], 2)]
+    sys.stdout.write(f"seed {seed}: {', '.join(gone)} are taken out\n")
+    shutil.copytree(PACKAGE, tmp_path / "tritone", ignore=shutil.ignore_patterns("__pycache__"))
+    for each in gone:
+        shutil.rmtree(tmp_path / "tritone" / "gateway" / "protocols" / each)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app(prog_name='tritone')", "gateway"]
+    pages = dict(all_protocols())
+    left = {name: each for name, each in pages.items() if each.package.rpartition(".")[2] not in gone}
+
+    said = subprocess.run([*command, "--help-all"], env=environment, capture_output=True, encoding="utf-8", check=True)
+    flags = {name: f"--{each.port_name.replace('_', '-')}" for name, each in pages.items() if each.port}
+    offered = set(re.findall(r"--[a-z-]+-port", said.stdout)) - {"--metrics-port"}
+    assert offered == {flag for name, flag in flags.items() if name in left}
+
+    ports = [word for name, flag in flags.items() if name in left for word in (flag, "0")]
+    serving = [*command, "--port", "0", "--url", "http://127.0.0.1:9", *ports]
+    process = subprocess.Popen(
+        serving, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+    )
+    try:
+        assert process.stdout is not None
+        line = next(each for each in process.stdout if each.startswith("Serving on"))
+        assert {name for name in flags if f"  {name} 127.0.0.1:" in line} == flags.keys() & left.keys()
+        address = line.split()[2].rstrip(",").removeprefix("http://")
+        paths = {path for each in left.values() for path in each.paths}
+        assert {path for path in paths if "{" not in path and not _answers(address, path)} == set()
+        none = {path for each in pages.values() for path in each.paths} - paths
+        assert {path for path in none if "{" not in path and _answers(address, path)} == set()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def _answers(address: str, path: str) -> bool:
+    """Is a path known, of HTTP or of a WebSocket of whatever subprotocol?"""
+    try:
+        connect(f"ws://{address}{path}", subprotocols=[Subprotocol("realtime-token.any")]).close()
+        return True
+    except InvalidStatus as error:
+        if error.response.status_code != 404:
+            return True
+    return any(_status(address, method, path) != 404 for method in ("GET", "POST"))
+
+
+def _status(address: str, method: str, path: str) -> int:
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        connection.request(method, path)
+        return connection.getresponse().status

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ def file_of(samples: Any, form: str, subtype: str | None = None) -> bytes:
 
 def streamed(told: AudioFormat, data: bytes, piece: int) -> Any:
     async def stream() -> Any:
-        async with StreamAudio(told) as audio:
+        with closing(StreamAudio(told)) as audio:
             parts = [await audio.push(data[begin : begin + piece]) for begin in range(0, len(data), piece)]
             parts.append(await audio.finish())
-            assert audio.sample_rate == RATE
+            assert audio.rate == RATE
             return np.concatenate(parts)
 
     return asyncio.run(stream())

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
+from tritone.gateway.protocol import Protocol
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
@@ -90,7 +90,16 @@ def echo(gateway: Any) -> list[BaseRoute]:
 
 
 POSTED = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
-ECHO: Any = {"echo": SimpleNamespace(routes=echo)}
+
+
+class Echo(Protocol):
+    """The page of the protocol of this file."""
+
+    def all_routes(self, gateway: Any) -> list[BaseRoute]:
+        return echo(gateway)
+
+
+ECHO = {"echo": Echo(name="echo", package="", what="What comes goes back.", paths=("/echo",))}
 
 
 @contextmanager

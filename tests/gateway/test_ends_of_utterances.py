@@ -4,7 +4,6 @@ A scripted recogniser looks at its audio once a second, as Whisper does, and wri
 """
 
 import asyncio
-from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,11 @@ import numpy.typing as npt
 import pytest
 
 from tritone.activity import SpeechActivity, SpeechSegment
+from tritone.audio.live import PlainSamples
 from tritone.client.models import ModelInfo
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
-from tritone.gateway.protocols.deepgram.live import _Stream
+from tritone.gateway.protocols.deepgram.live import ListenConversation
 from tritone.gateway.protocols.deepgram.request import ListenRequest
 from tritone.texts import TextOptions
 from tritone.transcript import Span, Transcript
@@ -97,6 +97,10 @@ class Scripted:
     """What a `Live` asks of `Speech`."""
 
     limits = SimpleNamespace(second_pass_s=1.0, max_stream_s=1e9)
+    turns = None
+
+    async def live_model(self, name: str) -> ModelInfo:
+        return Recogniser.model
 
     async def open(self, ask: Ask, sample_rate: int, caller: Any) -> Live:
         live = Live(self, ask, sample_rate, caller)  # type: ignore[arg-type]
@@ -128,20 +132,22 @@ def sound(*seconds: float) -> npt.NDArray[np.int16]:
 
 def events_of(audio: npt.NDArray[np.int16], query: str, *, has_vad: bool, step: int = 50) -> list[dict[str, Any]]:
     """What a client of Deepgram's receives."""
-    wanted = ListenRequest.read([tuple(each.split("=")) for each in query.split("&")])  # type: ignore[misc]
     found: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
         found.append(message)
 
     async def run() -> None:
-        async with AsyncExitStack() as stack:
-            ask = wanted.ask(Recogniser.model, has_vad=has_vad)
-            socket: Any = SimpleNamespace(send=send, caller=SimpleNamespace(protocol="deepgram"))
-            stream = _Stream(SimpleNamespace(speech=Scripted()), socket, wanted, ask, stack)  # type: ignore[arg-type]
-            for start in range(0, len(audio), step):
-                await stream.take(audio[start : start + step], RATE)
-            await stream.finish()
+        items = [tuple(each.split("=")) for each in query.split("&")]
+        socket: Any = SimpleNamespace(send=send, caller=SimpleNamespace(protocol="deepgram"), items=items)
+        gateway: Any = SimpleNamespace(speech=Scripted(), options=SimpleNamespace(vad_model="vad" if has_vad else ""))
+        conversation = ListenConversation(gateway, socket)
+        await conversation.begin()
+        conversation.audio = PlainSamples("<i2", RATE)
+        for start in range(0, len(audio), step):
+            await conversation.hear(audio[start : start + step].tobytes())
+        await conversation.finish()
+        await conversation.close()
 
     asyncio.run(run())
     return found

@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from proxied import post
 from tritone.audio.wav import PCM, wav_file
-from tritone.gateway.callers import RIVA_KEY
+from tritone.gateway.callers import SESSION_KEY
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.server import GatewayServer
 
@@ -197,7 +197,7 @@ SOCKETS = (
             COMMIT,
             {"type": "input_audio_buffer.done"},
         ),
-        protocols=("realtime", RIVA_KEY),
+        protocols=("realtime", SESSION_KEY),
     ),
 )
 
@@ -205,7 +205,7 @@ SOCKETS = (
 def hold(server: GatewayServer, talk: Talk) -> None:
     """Hold a conversation over a WebSocket, and look at what comes back."""
     offered = list(talk.protocols)
-    if RIVA_KEY in offered:
+    if SESSION_KEY in offered:
         _, session, _ = post(server.port, "/v1/realtime/transcription_sessions", b"{}")
         offered[-1] += session["client_secret"]["value"]
     try:

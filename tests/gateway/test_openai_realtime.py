@@ -24,9 +24,8 @@ from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import new_key
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.openai.deltas import Deltas
-from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.gateway.protocols.openai.session import SessionConfig
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.refusal import FieldError, GatewayRefusal
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
 from tritone.server import TritonServer

@@ -20,9 +20,9 @@ from tritone.errors import ServerBusyError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.ask import search_of
 from tritone.gateway.callers import new_key
-from tritone.gateway.protocols.openai.errors import FieldError
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.gateway.protocols.openai.rest import events_of
+from tritone.gateway.refusal import FieldError
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Speech
 from tritone.server import TritonServer

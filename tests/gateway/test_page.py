@@ -14,7 +14,8 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.demo.page import serve_page
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
-from tritone.gateway.protocols import page
+from tritone.gateway.protocols.page import addresses as page
+from tritone.gateway.protocols.page.options import PageOptions
 from tritone.gateway.server import GatewayServer
 from tritone.search.options import SearchMode
 from tritone.server import TritonServer
@@ -59,7 +60,7 @@ def test_the_page_may_load_its_own_files_and_nothing_else(ask):
 
 def test_the_package_has_the_files_of_the_page():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert '"gateway/page/*"' in re.search(r"^tritone = \[.*\]$", text, re.MULTILINE)[0]
+    assert '"gateway/protocols/page/files/*"' in re.search(r"^tritone = \[.*\]$", text, re.MULTILINE)[0]
 
 
 def test_a_file_that_did_not_change_is_not_sent_again(ask):
@@ -69,7 +70,9 @@ def test_a_file_that_did_not_change_is_not_sent_again(ask):
 
 
 def test_a_gateway_may_have_no_page(triton: TritonServer):
-    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0, page=False)).background() as running:
+    with GatewayServer(
+        GatewayOptions(triton=triton.grpc_address, port=0, protocols={"page": PageOptions(page=False)})
+    ).background() as running:
         address = f"http://127.0.0.1:{running.port}"
         assert [httpx2.get(address + path).status_code for path in ("/", "/page/models")] == [404, 404]
 

@@ -1,28 +1,82 @@
-"""Which modules are protocols."""
+"""Protocols and their pages: ours, and those of other packages."""
 
+import logging
+import re
 import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from tritone.gateway import protocols
+from tritone import pages
+from tritone.gateway import GatewayOptions
+from tritone.gateway.protocol import Protocol
+from tritone.gateway.protocols import all_protocols
+from tritone.gateway.server import GatewayServer
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_a_module_is_a_protocol_if_it_has_routes_or_a_server_and_helpers_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", sorted(all_protocols()))
+def test_a_page_names_the_document_and_the_addresses_of_its_protocol(name: str, gateway: GatewayServer) -> None:
+    protocol = all_protocols()[name]
+    assert (ROOT / protocol.page).is_file()
+    routes = protocol.all_routes(gateway.gateway)
+    assert tuple(dict.fromkeys(each.path for each in routes)) == protocol.paths  # type: ignore[attr-defined]
+    assert not protocol.port or protocol.serve or protocol.paths
+    assert not protocol.serve or callable(protocol.server)
+
+
+def test_the_document_has_all_protocols_in_a_table() -> None:
+    text = (ROOT / "docs" / "applications" / "gateway.md").read_text(encoding="utf-8")
+    for each in all_protocols().values():
+        paths = ", ".join(f"`{path}`" for path in each.paths) or "–"
+        port = f"`--{each.port_name.replace('_', '-')}`" if each.port else "–"
+        document = each.page.rpartition("/")[2]
+        assert f"| {each.what} | {paths} | {port} | [{document}]({document}) |" in text
+
+
+Install = Callable[[str], None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Install]:
+    """Installs a package with a protocol of a name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tidy_protocol", raising=False)
+
+    def add(name: str) -> None:
+        (tmp_path / "tidy_protocol.py").write_text(
+            "from tritone.gateway.protocol import Protocol\n"
+            f"PROTOCOL = Protocol(name={name!r}, package='tidy_protocol', interface={Protocol.INTERFACE},\n"
+            "    what='Tidy.', paths=('/tidy',), routes=('nowhere:routes',), port='Port of it.')\n",
+            encoding="utf-8",
+        )
+        point = EntryPoint("tidy", "tidy_protocol:PROTOCOL", Protocol.GROUP)
+        monkeypatch.setattr(pages, "entry_points", lambda group: [point] if group == Protocol.GROUP else [])
+        all_protocols.cache_clear()
+
+    yield add
+    all_protocols.cache_clear()
+
+
+def test_a_protocol_of_a_package_is_known_and_one_whose_code_fails_harms_nobody(
+    install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ours = {"deepgram", "openai", "page", "riva", "sherpa_onnx", "sherpa_onnx_offline"}
-    ours |= {"stream", "vosk", "wenet", "wyoming"}
-    assert protocols.all_protocols().keys() == ours
-    for name, text in (
-        ("toy_routes", "def routes(gateway): return []"),
-        ("toy_server", "async def serve(gateway, address): ..."),
-        ("toy_helper", "def words(text): return text.split()"),
-    ):
-        (tmp_path / f"{name}.py").write_text(text + "\n", encoding="utf-8")
-        monkeypatch.delitem(sys.modules, f"{protocols.__name__}.{name}", raising=False)
-    monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
-    assert protocols.all_protocols().keys() == ours | {"toy_routes", "toy_server"}
-    for name in ("toy_routes", "toy_server", "toy_helper"):
-        monkeypatch.delitem(sys.modules, f"{protocols.__name__}.{name}")
-        monkeypatch.delattr(protocols, name)
+    ours = set(all_protocols())
+    install("tidy")
+    assert set(all_protocols()) == ours | {"tidy"}
+    with caplog.at_level(logging.WARNING), GatewayServer(GatewayOptions(triton="127.0.0.1:9", port=0)).background():
+        assert "tidy_protocol, which has the protocol 'tidy', fails as its routes are made: ModuleNot" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["http", "metrics", "two words"])
+def test_a_name_that_cannot_be_one_of_a_protocol_is_left_out(
+    install: Install, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    ours = dict(all_protocols())
+    install(name)
+    with caplog.at_level(logging.WARNING):
+        assert dict(all_protocols()) == ours
+    assert re.search(f"'tidy' of the package .* cannot be loaded .*'{name}' cannot name a protocol", caplog.text)

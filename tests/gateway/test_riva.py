@@ -26,7 +26,7 @@ from tritone.client import Client
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
-from tritone.gateway.protocols import riva as protocol
+from tritone.gateway.protocols import all_protocols
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.server import GatewayServer
 from tritone.net.limits import Tls
@@ -400,7 +400,7 @@ def test_a_client_that_leaves_frees_its_stream(served: GatewayServer, connect: C
 
 def started(triton: Any, **options: Any) -> AbstractContextManager[GatewayServer]:
     given = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, **options)
-    return GatewayServer(given, protocols={"riva": protocol}).background()
+    return GatewayServer(given, protocols={"riva": all_protocols()["riva"]}).background()
 
 
 def test_a_stream_that_sends_nothing_is_ended(triton: Any, connect: Clients) -> None:
@@ -443,7 +443,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_option(served: GatewayS
     options = GatewayOptions(triton="localhost:9", port=0, ports={"riva": served.ports["riva"]})
     with (
         pytest.raises(ServerSetupError, match="--riva-port"),
-        GatewayServer(options, protocols={"riva": protocol}).background(),
+        GatewayServer(options, protocols={"riva": all_protocols()["riva"]}).background(),
     ):
         pass
 

@@ -12,8 +12,8 @@ from tritone.gateway.ask import Ask, SpeakerOptions, search_of
 from tritone.gateway.protocols.deepgram.request import ListenRequest
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.config import asked
-from tritone.gateway.protocols.stream import Start
-from tritone.gateway.protocols.vosk import Config
+from tritone.gateway.protocols.vosk.websocket import Config
+from tritone.gateway.stream_options import Start
 
 WHISPER = ModelInfo(
     name="w", kind="offline", has_details=True, has_search=True, decodes=True, has_prompt=True, has_word_times=True

@@ -25,6 +25,7 @@ from effort import examples
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import new_key
+from tritone.gateway.protocols.wyoming.options import WyomingOptions
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
@@ -35,7 +36,10 @@ FORMAT: dict[str, Any] = {"rate": SAMPLE_RATE, "width": 2, "channels": 1}
 @pytest.fixture(scope="module")
 def port(triton: TritonServer) -> Iterator[int]:
     options = GatewayOptions(
-        triton=f"http://{triton.http_address}", port=0, ports={"wyoming": 0}, wyoming_languages="en, de"
+        triton=f"http://{triton.http_address}",
+        port=0,
+        ports={"wyoming": 0},
+        protocols={"wyoming": WyomingOptions(wyoming_languages="en, de")},
     )
     with GatewayServer(options).background() as running:
         yield running.ports["wyoming"]

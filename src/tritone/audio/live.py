@@ -8,7 +8,7 @@ thread of its own, which sleeps until the next message comes; packets are decode
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -36,9 +36,12 @@ OPENING = {"fflags": "nobuffer", "probesize": "32", "analyzeduration": "0"}
 
 
 class LiveAudio(Protocol):
-    """Turns the messages of one stream into samples. `rate`: of these samples, in Hz."""
+    """Turns the messages of one stream into samples."""
 
-    rate: int
+    @property
+    def rate(self) -> int:
+        """Of these samples, in Hz."""
+        ...
 
     async def push(self, message: bytes) -> Samples:
         """Return the samples that can be decoded with this message; maybe none. Raises `AudioError`."""
@@ -88,16 +91,21 @@ class SampleStream:
 
 
 class PlainSamples:
-    """Messages of samples: numbers of one type, one channel. Half a sample at the very end is none."""
+    """Messages of samples: numbers of one type, one channel. Half a sample at the very end is none.
 
-    def __init__(self, dtype: npt.DTypeLike, rate: int) -> None:
+    Args:
+        decode: makes samples of the bytes of numbers that are codes.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, rate: int, decode: Callable[[bytes], Samples] | None = None) -> None:
         self.rate = rate
+        self._decode = decode
         self._dtype = np.dtype(dtype)
         self._stream = SampleStream(dtype)
 
     async def push(self, message: bytes) -> Samples:
         samples: Samples = self._stream.push(message)
-        return samples
+        return samples if self._decode is None else self._decode(samples.tobytes())
 
     async def finish(self) -> Samples:
         return np.zeros(0, self._dtype)

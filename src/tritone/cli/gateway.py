@@ -3,38 +3,42 @@
 import logging
 import os
 import sys
-from dataclasses import replace
+from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.punctuation import PunctuationModel, punctuator
 from tritone.gateway.options import GatewayOptions
+from tritone.gateway.protocols import all_protocols
 from tritone.net.json_log import JsonLines
 from tritone.net.limits import Tls
+from tritone.options.fields import option
 
 if TYPE_CHECKING:
     from tritone.gateway.server import GatewayServer
 
 
-@takes_option_classes()
+PROTOCOLS = all_protocols().values()
+
+
+def _protocol_options() -> type:
+    """The ports of all protocols, and what options they have beside, as one class."""
+    found: list[tuple[str, Any, Any]] = []
+    for each in PROTOCOLS:
+        if each.port:
+            found.append((each.port_name, int | None, option(None, each.port, panel=each.panel)))
+        for own in fields(each.option_class) if each.options else ():
+            described = field(default=own.default, metadata={**own.metadata, "panel": each.panel})
+            found.append((own.name, get_type_hints(each.option_class)[own.name], described))
+    return make_dataclass("ProtocolOptions", found, frozen=True, kw_only=True)
+
+
+@takes_option_classes(protocols=_protocol_options())
 def gateway(
-    riva_port: Annotated[
-        int | None, typer.Option(help="Port of Riva's gRPC; none if not given. 0: any that is free.")
-    ] = None,
-    vosk_port: Annotated[int | None, typer.Option(help="Port for clients of Vosk's server, such as 2700.")] = None,
-    wenet_port: Annotated[int | None, typer.Option(help="Port for clients of WeNet's server, such as 10086.")] = None,
-    sherpa_onnx_port: Annotated[
-        int | None, typer.Option(help="Port for clients of sherpa-onnx's online WebSocket server, such as 6006.")
-    ] = None,
-    sherpa_onnx_offline_port: Annotated[
-        int | None, typer.Option(help="Port for clients of sherpa-onnx's offline WebSocket server.")
-    ] = None,
-    wyoming_port: Annotated[
-        int | None, typer.Option(help="Port for Home Assistant (Wyoming), such as 10300; by TCP, without keys.")
-    ] = None,
+    protocols: Any,
     cors: Annotated[
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
@@ -84,21 +88,15 @@ def gateway(
         logging.getLogger("tritone.gateway.access").setLevel(logging.INFO)
     if (tls_certificate is None) != (tls_key is None) or (tls_client_ca and not tls_key):
         raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-client-ca needs both")
-    ports = {
-        "riva": riva_port,
-        "vosk": vosk_port,
-        "wenet": wenet_port,
-        "sherpa_onnx": sherpa_onnx_port,
-        "sherpa_onnx_offline": sherpa_onnx_offline_port,
-        "wyoming": wyoming_port,
-    }
+    chosen = {each.name: getattr(protocols, each.port_name) for each in PROTOCOLS if each.port}
     try:
         tls = None
         if tls_certificate is not None and tls_key is not None:
             tls = Tls(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca)
         options = replace(
             options,
-            ports={name: port for name, port in ports.items() if port is not None},
+            ports={name: port for name, port in chosen.items() if port is not None},
+            protocols={each.name: _own(each.option_class, protocols) for each in PROTOCOLS if each.options},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
             punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,
@@ -109,6 +107,11 @@ def gateway(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     server.run()
+
+
+def _own(options: type, given: Any) -> Any:
+    """The options of a protocol among those of all."""
+    return options(**{each.name: getattr(given, each.name) for each in fields(options)})
 
 
 def _show(server: "GatewayServer") -> None:

@@ -143,7 +143,7 @@ class StreamAudio:
         self._container: ContainerStream | None = None
 
     @property
-    def sample_rate(self) -> int:
+    def rate(self) -> int:
         """In Hz; 0 while it is not known."""
         if self._container is not None:
             return self._container.rate
@@ -182,10 +182,7 @@ class StreamAudio:
             return await self._container.finish()
         return NOTHING if self._decoder is None else self._decoder.finish()
 
-    async def __aenter__(self) -> "StreamAudio":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
+    def close(self) -> None:
         if self._container is not None:
             self._container.close()
 

@@ -4,7 +4,6 @@ build_app(gateway)  ->  a Starlette application for `HttpServer`
 """
 
 from collections.abc import Iterable, Sequence
-from types import ModuleType
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,24 +17,27 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tritone.gateway.gateway import Gateway
+from tritone.gateway.protocol import Protocol
 from tritone.gateway.protocols import all_protocols
-from tritone.gateway.refusal import CODES, ErrorAnswer, GatewayRefusal
+from tritone.gateway.refusal import CODES, LOG, ErrorAnswer, GatewayRefusal
+from tritone.gateway.sockets import RouteOfSubprotocol
 from tritone.gateway.visits import Visits, error_response
 from tritone.paths import without_paths
 
 
-def build_app(gateway: Gateway, protocols: Iterable[ModuleType] | None = None) -> Starlette:
+def build_app(gateway: Gateway, protocols: Iterable[Protocol] | None = None) -> Starlette:
     """Make the application.
 
     Args:
-        protocols: modules with `routes(gateway)`; None takes all there are.
+        protocols: those to serve; None takes all there are.
     """
     chosen = all_protocols().values() if protocols is None else protocols
     routes: list[BaseRoute] = operators_routes(gateway, metrics=gateway.options.metrics_port is None)
     for protocol in chosen:
-        if hasattr(protocol, "routes"):
-            routes += protocol.routes(gateway)
-    routes.append(_no_socket([each.path for each in routes if isinstance(each, WebSocketRoute)]))
+        routes += _routes_of(protocol, gateway)
+    sockets = dict.fromkeys(each.path for each in routes if isinstance(each, WebSocketRoute))
+    routes.sort(key=lambda each: not isinstance(each, RouteOfSubprotocol))  # which leave their paths to others
+    routes.append(_no_socket(list(sockets)))
 
     middleware = []
     if gateway.options.cors:
@@ -46,6 +48,20 @@ def build_app(gateway: Gateway, protocols: Iterable[ModuleType] | None = None) -
     middleware.append(Middleware(Visits, gateway=gateway))
     handlers: Any = {HTTPException: _unknown}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+def _routes_of(protocol: Protocol, gateway: Gateway) -> list[BaseRoute]:
+    """The routes of a protocol; none of one of another package whose code fails."""
+    try:
+        return protocol.all_routes(gateway)
+    except Exception as error:
+        if not protocol.interface:
+            raise
+        LOG.warning(
+            f"{protocol.package}, which has the protocol {protocol.name!r}, fails as its routes are made: "
+            f"{type(error).__name__}: {str(error)[:200]}. It is left out; notify its makers"
+        )
+        return []
 
 
 def operators_app(gateway: Gateway) -> Starlette:

@@ -38,10 +38,10 @@ LIMITS = {"streams", "requests_per_minute", "audio_s_per_hour"}
 HASH = re.compile("[0-9a-f]{64}")
 TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")  # the form of a signed JWT
 PROTOCOL_KEY = "openai-insecure-api-key."  # how OpenAI's clients in browsers send one, which cannot set headers
-RIVA_KEY = "realtime-token."  # how NVIDIA's Realtime client sends the secret of its session
+SESSION_KEY = "realtime-token."  # how NVIDIA's Realtime client sends the secret of its session
 SECRET_S = 60.0  # of a session's secret, until its connection is made
 MAX_SECRETS = 10_000
-IN_PROTOCOL = (PROTOCOL_KEY, RIVA_KEY)
+IN_PROTOCOL = (PROTOCOL_KEY, SESSION_KEY)
 SCHEMES = ("bearer", "token")  # Deepgram's clients say Token; in browsers it is the subprotocol before the key
 
 

@@ -7,8 +7,8 @@ transcript = await gateway.speech.transcribe(data, Ask(), caller)
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from tritone.client.async_client import AsyncClient
 from tritone.errors import TritoneError
@@ -21,9 +21,6 @@ from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
 from tritone.gateway.visit import REQUEST_ID, VISIT
 from tritone.net.tls import Certificates
-
-if TYPE_CHECKING:
-    from starlette.websockets import WebSocket
 
 LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0
@@ -51,8 +48,6 @@ class Gateway:
         timeout_s = options.limits.triton_timeout_s
         self.client = NoTriton() if options.triton == NO_TRITON else AsyncClient(options.triton, timeout_s=timeout_s)
         self.speech = Speech(self.client, options, self.metrics)
-        self.realtime: dict[str, Callable[[WebSocket], Awaitable[None]]] = {}
-        """Who answers at `/v1/realtime` where a subprotocol begins with the key; OpenAI's protocol elsewhere."""
         self.state: State = "serving"
 
     async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, protocol: str = "") -> Caller:

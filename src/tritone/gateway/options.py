@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tritone.gateway.upstreams.options import UpstreamOptions
 from tritone.net.address import joined
@@ -14,6 +15,7 @@ from tritone.transcript import Transcript
 
 DEFAULT_PORT = 9000
 NO_TRITON = "none"  # in place of an address
+AnyOptions = TypeVar("AnyOptions")
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 
 
@@ -21,11 +23,12 @@ ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 class GatewayOptions:
     """Options of one gateway.
 
-    `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP (riva), or one
-    whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
-    "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
-    `punctuation`: writes marks into final transcripts, in place of rules, where they are asked for; called in threads.
-    `upstreams`: models of servers that speak OpenAI's API, beside those of Triton.
+    `ports`: protocols that have a port of their own beside `port`, by name: one that is not HTTP, or one whose clients
+    cannot name a path. 0 is any free port. `protocols`: options of protocols that have some, by name.
+    `cors`: origins of pages elsewhere that may ask, such as "https://app.example"; none by default. `aliases`: names
+    that clients may use for the gateway's own models. `punctuation`: writes marks into final transcripts, in place of
+    rules, where they are asked for; called in threads. `upstreams`: models of servers that speak OpenAI's API, beside
+    those of Triton.
     """
 
     triton: str = option(
@@ -38,6 +41,7 @@ class GatewayOptions:
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network, :: for those of IPv6, too.")
     port: int = option(DEFAULT_PORT, "Port of HTTP and WebSockets; 0: any that is free.")
     ports: Mapping[str, int] = field(default_factory=dict)
+    protocols: Mapping[str, Any] = field(default_factory=dict)
     model: str = option("", "Model for whole recordings; not needed if there is only one.")
     stream_model: str = option(
         "",
@@ -65,8 +69,6 @@ class GatewayOptions:
     )
     access_log: bool = option(True, "Write a line for each request to stderr, without audio or text.")
     metrics_port: int | None = option(None, "Port of metrics and health; if not given, metrics are on --port, too.")
-    wyoming_languages: str = option("en", "Languages that Home Assistant is offered, with commas.", metavar="CODES")
-    page: bool = option(True, "Serve the page for people at /.")
     traces: str = option("", "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", metavar="URL")
     tls: Tls | None = None
     limits: GatewayLimits = field(default_factory=GatewayLimits)
@@ -90,6 +92,11 @@ class GatewayOptions:
         for name in ("chunk_ms", "drain_s", "ping_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+
+    def of(self, protocol: str, usual: type[AnyOptions]) -> AnyOptions:
+        """The options of a protocol that has some; the usual ones if they are not given."""
+        found: AnyOptions = self.protocols.get(protocol) or usual()
+        return found
 
     def address(self, port: int) -> str:
         """Where a port of this gateway is: host:port, IPv6 in brackets."""

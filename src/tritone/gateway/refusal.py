@@ -50,6 +50,14 @@ class GatewayRefusal(TritoneError):  # noqa: N818  # an answer that the gateway 
         self.retry_after_s = retry_after_s
 
 
+class FieldError(InputError):
+    """A field of a request or event that cannot be used. `param`: its path, such as `session.audio.input.format`."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(f"{param}: {message}")
+        self.param = param
+
+
 CODES = {
     400: "invalid_request",
     401: "unauthorized",

@@ -10,9 +10,8 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import ModuleType
 from typing import Any
 
 from tritone.errors import MissingDependencyError, ServerSetupError
@@ -27,6 +26,7 @@ try:
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.gateway import Gateway
+    from tritone.gateway.protocol import Protocol
     from tritone.gateway.protocols import all_protocols
     from tritone.net.http_server import HttpServer
     from tritone.net.websockets import ClientProtocol
@@ -60,7 +60,7 @@ class GatewayServer:
         self,
         options: GatewayOptions,
         *,
-        protocols: dict[str, ModuleType] | None = None,
+        protocols: Mapping[str, Protocol] | None = None,
         on_started: Callable[["GatewayServer"], None] = lambda server: None,
     ) -> None:
         self.options = options
@@ -164,16 +164,16 @@ class GatewayServer:
         watching = asyncio.ensure_future(self.gateway.watch())
         try:
             for name, listener in sockets.items():
-                serves = apps.get(name) or _at(app, "/" + name.replace("_", "-"))
+                serves = apps.get(name) or _at(app, self._protocols[name].paths[0])
                 servers.append(self._server(serves))
                 tls = None if certificates is None else certificates.context
                 await servers[-1].start(tls=tls, sock=listener, backlog=BACKLOG)
                 self.ports[name] = listener.getsockname()[1]
             for name in self.options.ports:
-                if hasattr(self._protocols[name], "serve"):
+                if self._protocols[name].serve:
                     address = self.options.address(self.options.ports[name])
-                    others.append(await self._protocols[name].serve(self.gateway, address))
-                    self.ports[name] = getattr(others[-1], "port", self.options.ports[name])
+                    others.append(await self._protocols[name].server(self.gateway, address))
+                    self.ports[name] = others[-1].port
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._end, False)
@@ -207,7 +207,7 @@ class GatewayServer:
         unknown = [name for name in self.options.ports if name not in self._protocols]
         if unknown:
             raise ServerSetupError(f"there is no protocol {', '.join(unknown)}; there are {', '.join(self._protocols)}")
-        own = {name: port for name, port in self.options.ports.items() if not hasattr(self._protocols[name], "serve")}
+        own = {name: port for name, port in self.options.ports.items() if not self._protocols[name].serve}
         metrics = {} if self.options.metrics_port is None else {"metrics": self.options.metrics_port}
         return {"http": self.options.port, **metrics, **own}
 

@@ -10,18 +10,16 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.routing import WebSocketRoute
+from starlette.routing import Match, WebSocketRoute
+from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
 from tritone.gateway.callers import SCHEMES, Caller
 from tritone.gateway.refusal import ErrorAnswer, answer_to
 from tritone.gateway.visits import VISIT, close_code
-
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
 
 MAX_WAITING_BYTES = 1 << 20  # of messages that were read and not worked on; a longer one comes alone
 MAX_WAITING = 1 << 14  # messages: the end of a client that sent many small ones is noticed behind them
@@ -100,33 +98,27 @@ class Socket:
                     await asyncio.sleep(0)
 
 
-Talk = Callable[["Gateway", Socket], Awaitable[None]]
+class RouteOfSubprotocol(WebSocketRoute):
+    """A route for clients that offer a subprotocol which begins with `prefix`; others find who else has its path."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], prefix: str) -> None:
+        super().__init__(path, endpoint)
+        self.prefix = prefix
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_ours = any(each.startswith(self.prefix) for each in scope.get("subprotocols", ()))
+        return super().matches(scope) if is_ours else (Match.NONE, {})
+
+
 Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
 
 
-def conversations(
-    gateway: "Gateway", path: str, protocol: str, talk: Talk, complain: Complain, *, subprotocol: str = ""
-) -> WebSocketRoute:
-    """The route on which clients of a protocol are let in, talked with, and left.
+async def attend(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
+    """Hold a conversation until it is over, which its client hears, or the client is gone, which cancels it.
 
     Args:
-        protocol: the protocol's name, for metrics.
-        talk: holds one conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
-        subprotocol: that the protocol's clients offer beside their keys.
     """
-
-    async def answer(websocket: WebSocket) -> None:
-        caller = await gateway.admit(websocket.headers, websocket.query_params, protocol=protocol)
-        with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
-            await websocket.accept(subprotocol=_subprotocol(websocket, subprotocol))
-            socket = Socket(websocket, caller)
-            await _hold(websocket, socket, talk(gateway, socket), complain)
-
-    return WebSocketRoute(path, answer)
-
-
-async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
     reader = asyncio.ensure_future(socket.read())
     work = asyncio.ensure_future(conversation)
     try:
@@ -151,8 +143,8 @@ async def _hold(websocket: WebSocket, socket: Socket, conversation: Awaitable[No
         await asyncio.gather(work, reader, return_exceptions=True)
 
 
-def _subprotocol(websocket: WebSocket, own: str) -> str | None:
-    """The one that is agreed on: none of those that carry a key."""
+def agreed(websocket: WebSocket, own: str) -> str | None:
+    """The subprotocol that is agreed on: none of those that carry a key."""
     offered = websocket.scope.get("subprotocols", [])
     return next((each for each in (own, *SUBPROTOCOLS) if each in offered), None)
 

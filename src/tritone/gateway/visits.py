@@ -9,6 +9,8 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -59,9 +61,13 @@ class Visits:
         if scope["path"].startswith(UNCOUNTED):
             await self._app(scope, receive, send)
             return
-        visit, since = Visit(id=id_of(Headers(scope=scope))), time.monotonic()
+        visit, is_http = Visit(id=id_of(Headers(scope=scope))), scope["type"] == "http"
+        client, method = (scope.get("client") or ("",))[0], scope.get("method", "WEBSOCKET")
+        with visiting(self._gateway, visit, client=client, method=method, path=scope["path"], timed=is_http):
+            await self._visited(visit, scope, receive, send)
+
+    async def _visited(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         own_header = (REQUEST_ID.encode(), visit.id.encode())
-        token = VISIT.set(visit)
         is_http = scope["type"] == "http"
         started = False
 
@@ -94,18 +100,6 @@ class Visits:
                 await _closed(sending, answer)
             else:
                 raise  # the server breaks the connection off, by which the client knows
-        finally:
-            VISIT.reset(token)
-            client = scope.get("client")
-            left(
-                self._gateway,
-                visit,
-                client=client[0] if client else "",
-                method=scope.get("method", "WEBSOCKET"),
-                path=scope["path"],
-                took_s=time.monotonic() - since,
-                timed=is_http,
-            )
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._limits
@@ -191,31 +185,38 @@ class Visits:
                 timer.cancel()
 
 
-def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:
-    """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
-    failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
-    outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
-    gateway.metrics.requests.labels(visit.protocol, outcome).inc()
-    if visit.refused:
-        gateway.metrics.refusals.labels(visit.protocol, visit.code).inc()
-    if timed:
-        gateway.metrics.seconds.labels(visit.protocol).observe(took_s)
-    if ACCESS.isEnabledFor(logging.INFO):
-        line = {
-            "time": datetime.now().astimezone().isoformat(timespec="milliseconds"),
-            "id": visit.id,
-            "client": client,
-            "caller": visit.name,
-            "protocol": visit.protocol,
-            "method": method,
-            "path": path[:MAX_PATH],
-            "status": visit.status,
-            "error": visit.code,
-            "seconds": round(took_s, 4),
-            "model": visit.model,
-            "audio_s": round(visit.audio_s, 3),
-        }
-        ACCESS.info("%s", json.dumps(line))
+@contextmanager
+def visiting(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, timed: bool) -> Iterator[None]:
+    """Around a visit, which is counted at its end and written to the log. `timed`: whether its time tells anything."""
+    token, since = VISIT.set(visit), time.monotonic()
+    try:
+        yield
+    finally:
+        VISIT.reset(token)
+        took_s = time.monotonic() - since
+        failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
+        outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
+        gateway.metrics.requests.labels(visit.protocol, outcome).inc()
+        if visit.refused:
+            gateway.metrics.refusals.labels(visit.protocol, visit.code).inc()
+        if timed:
+            gateway.metrics.seconds.labels(visit.protocol).observe(took_s)
+        if ACCESS.isEnabledFor(logging.INFO):
+            line = {
+                "time": datetime.now().astimezone().isoformat(timespec="milliseconds"),
+                "id": visit.id,
+                "client": client,
+                "caller": visit.name,
+                "protocol": visit.protocol,
+                "method": method,
+                "path": path[:MAX_PATH],
+                "status": visit.status,
+                "error": visit.code,
+                "seconds": round(took_s, 4),
+                "model": visit.model,
+                "audio_s": round(visit.audio_s, 3),
+            }
+            ACCESS.info("%s", json.dumps(line))
 
 
 async def _closed(send: Send, answer: ErrorAnswer) -> None:

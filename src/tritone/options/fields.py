@@ -35,6 +35,7 @@ class Option:
     modes: tuple[str, ...] = ()  # of a search, that look at it; none: all
     kinds: tuple[str, ...] = ()  # of models that look at it; none: all that have such options
     metavar: str | None = None  # on command lines
+    panel: str | None = None  # the title over it in the help of commands, where the tables of `cli` do not say it
     argument: bool = False  # on command lines, without a flag
     flags: tuple[str, ...] = ()  # on command lines, where they do not follow from the name
     percent: bool = False  # on command lines, of a share of 1

@@ -14,8 +14,8 @@ from fake_speech import FakeSpeech, floats, heard, speech
 from tritone.client.models import ModelInfo
 from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
-from tritone.gateway.protocols.stream import read_start
 from tritone.gateway.server import GatewayServer
+from tritone.gateway.stream_options import read_start
 from tritone.texts import TextOptions
 from waiting import until
 

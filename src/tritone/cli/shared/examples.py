@@ -59,7 +59,7 @@ EXAMPLES = {
     ),
     "gateway": (
         "tritone gateway --url localhost:8000",
-        "tritone gateway --port 8080 --page --riva-port 50051",
+        "tritone gateway --port 8080 --keys keys.yaml",
     ),
     "models list": (
         "tritone models list",

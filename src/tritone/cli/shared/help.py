@@ -110,8 +110,8 @@ def arranged(
     for each, record in options:
         names = each.opts
         needed = each.required or any(name in first for name in names)
-        title = "Options" if needed else _panel(path, names)
-        panels[title].append((each, record))
+        title = "Options" if needed else _panel(path, each)
+        panels.setdefault(title, []).append((each, record))
 
     def place(option: tuple[Any, Any]) -> int:
         names = [name for name in option[0].opts if name in first]
@@ -121,9 +121,9 @@ def arranged(
     return {title: held for title, held in panels.items() if held}
 
 
-def _panel(path: str, names: Sequence[str]) -> str:
-    known = [_TITLES[each] for name in names for each in (f"{path} {name}", name) if each in _TITLES]
-    return known[0] if known else "Options"
+def _panel(path: str, option: Any) -> str:
+    known = [_TITLES[each] for name in option.opts for each in (f"{path} {name}", name) if each in _TITLES]
+    return known[0] if known else getattr(option, "rich_help_panel", None) or "Options"
 
 
 def _fitting(panels: dict[str, list[tuple[Any, Any]]]) -> list[str]:

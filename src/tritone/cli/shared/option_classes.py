@@ -25,18 +25,19 @@ from tritone.errors import InputError
 Command = Callable[..., Any]
 
 
-def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command], Command]:
+def takes_option_classes(*, leave_out: Iterable[str] = (), **classes: type) -> Callable[[Command], Command]:
     """Expand the parameters of a command that are option classes.
 
     The command gets instances. A `ValueError` or `InputError` of one, about values that do not fit, is wrong usage.
 
     Args:
         leave_out: options that this command does not have, as its help calls them with "_" for "-".
+        classes: those of parameters whose annotation cannot say it, because it is made when the command is.
     """
     without = frozenset(leave_out)
 
     def decorate(command: Command) -> Command:
-        hints = get_type_hints(command, include_extras=True)
+        hints = get_type_hints(command, include_extras=True) | classes
         groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
         offered: dict[str, list[tuple[Field[Any], Any, Any]]] = {}
         for name, group in groups.items():
@@ -109,8 +110,8 @@ def _parameter(each: "Field[Any]", hint: Any, help_text: Any, *, as_given: bool)
             hint = bool if bool in get_args(hint) else str
         hint, default = hint | None, None
     if not isinstance(help_text, OptionInfo):
-        metavar = each.metadata.get("metavar")
-        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=help_text, metavar=metavar)]
+        shown = {"metavar": each.metadata.get("metavar"), "rich_help_panel": each.metadata.get("panel")}
+        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=help_text, **shown)]
     return inspect.Parameter(_parameter_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

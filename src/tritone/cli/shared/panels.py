@@ -32,8 +32,7 @@ PANELS = {
         "--restore",
     ),
     "Protocols of applications": (
-        "--riva-port", "--vosk-port", "--wenet-port", "--sherpa-onnx-port", "--sherpa-onnx-offline-port",
-        "--wyoming-port", "--wyoming-languages", "--cors", "--alias", "--upstreams",
+        "--cors", "--alias", "--upstreams",
     ),
     "Load": (
         "--input", "--rate", "--arrivals", "--batch-size", "--streams", "--max-load", "--ramp", "--latency-limit-ms",

@@ -1,15 +1,18 @@
-"""The protocols: one module for each, which speaks it and asks `Gateway.speech`; nothing else.
+"""The protocols: a folder for each, which speaks it and asks `Gateway.speech`; nothing else.
 
-A module has `routes(gateway) -> list of Starlette's routes`, or `serve(gateway, address) -> a server` with a port of
-its own (`await server.stop(grace_s)`), or both. What has neither helps one that has, and is no protocol.
+Its `protocol.py` is all that the rest knows of it, see `tritone.gateway.protocol`. Other packages have theirs by their
+entry points.
 """
 
-import pkgutil
-from importlib import import_module
-from types import ModuleType
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+from tritone.gateway.protocol import Protocol
+from tritone.pages import all_pages
 
 
-def all_protocols() -> dict[str, ModuleType]:
+@cache
+def all_protocols() -> Mapping[str, Protocol]:
     """The protocols by name."""
-    modules = {each.name: import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)}
-    return {name: each for name, each in modules.items() if hasattr(each, "routes") or hasattr(each, "serve")}
+    return all_pages(Protocol, sys.modules[__name__])

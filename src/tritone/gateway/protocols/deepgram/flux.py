@@ -10,25 +10,18 @@ Source: the types of listen/v2 of deepgram-sdk 7.17.0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.routing import BaseRoute
-
-from tritone.audio.waveform import Samples
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import StreamAudio
 from tritone.gateway.ask import Ask, Event, TurnOptions, VadOptions
-from tritone.gateway.live import Live
-from tritone.gateway.protocols.deepgram.request import PROTOCOL, ListenRequest, Query
+from tritone.gateway.conversation import After, SocketConversation
+from tritone.gateway.protocols.deepgram.request import CLOSE, PROTOCOL, ListenRequest, Query
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.gateway.sockets import read_json
 from tritone.gateway.visit import visit_id
 from tritone.transcript import Transcript, rounded
-
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
 
 TIMEOUT_MS, MAX_TIMEOUT_MS = 5000, 60_000  # Flux's silence that ends a turn in any case, where none is given; the most
 THRESHOLDS = {"eot_threshold": "threshold", "eager_eot_threshold": "eager_threshold"}
@@ -41,15 +34,6 @@ EVENTS = {
 }
 TRIGGERS = {"classifier": "model", "silence": "timeout", "client": "manual"}
 CONFIGURED = ("thresholds", "keyterms", "language_hints", "numerals")
-
-
-def flux_routes(gateway: "Gateway") -> list[BaseRoute]:
-    """The route of the WebSocket."""
-    return [conversations(gateway, "/v2/listen", PROTOCOL, _talk, _complaint)]
-
-
-def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
-    return {"type": "Error", "sequence_id": 0, "code": answer.code.upper(), "description": answer.message}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,68 +71,28 @@ class Thresholds:
         return replace(usual, max_silence_s=self.eot_timeout_ms / 1000, **asked)
 
 
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    query = Query(socket.items)
-    wanted, thresholds = ListenRequest.read(socket.items, Thresholds.__dataclass_fields__), Thresholds.read(query)
-    info = await gateway.speech.live_model(wanted.model)
-    ask = wanted.ask(info)
-    if gateway.options.vad_model:
-        ask = replace(ask, vad=VadOptions())
-    async with AsyncExitStack() as stack:
-        audio = await stack.enter_async_context(StreamAudio(wanted.audio))
-        turns = _Turns(gateway, socket, ask, thresholds, stack)
-        await turns.begin()
-        while True:
-            message = await socket.receive()
-            if isinstance(message, bytes) and message:
-                await turns.take(await audio.push(message), audio.sample_rate)
-                continue
-            fields = read_json(message) if isinstance(message, str) else {"type": "CloseStream"}
-            match fields.get("type"):
-                case "CloseStream":
-                    await turns.take(await audio.finish() if turns.started else None, audio.sample_rate)
-                    await turns.finish()
-                    return
-                case "ForceEndTurn":
-                    await turns.force()
-                case "Configure":
-                    await turns.configure(fields)
-                case _:
-                    raise InputError(
-                        'expected audio, or {"type": "Configure"}, "ForceEndTurn" or "CloseStream"; got '
-                        f"{message[:80]!r}"
-                    )
+class FluxConversation(SocketConversation):
+    """One conversation, and the turns that its client knows of."""
 
+    protocol, path = PROTOCOL, "/v2/listen"
 
-class _Turns:
-    """One stream and the turns that its client knows of. `started`: whether any audio came."""
+    @staticmethod
+    def complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+        return {"type": "Error", "sequence_id": 0, "code": answer.code.upper(), "description": answer.message}
 
-    def __init__(
-        self, gateway: "Gateway", socket: Socket, ask: Ask, thresholds: Thresholds, stack: AsyncExitStack
-    ) -> None:
-        self._speech = gateway.speech
-        self._socket = socket
-        self._ask = ask
-        self._thresholds = thresholds
-        self._stack = stack
-        self._live: Live | None = None
+    async def begin(self) -> None:
+        """Say that the stream may begin."""
+        wanted = ListenRequest.read(self.socket.items, Thresholds.__dataclass_fields__)
+        self._thresholds = Thresholds.read(Query(self.socket.items))
+        self._ask = wanted.ask(await self.speech.live_model(wanted.model))
+        if self.gateway.options.vad_model:
+            self._ask = replace(self._ask, vad=VadOptions())
+        self.audio = StreamAudio(wanted.audio)
         self._id = visit_id()
         self._sent = 0  # messages
         self._index = 0  # of the turn
         self._began_s: float | None = None  # where the turn under way begins; None between turns
         self._text = Transcript("")  # of the turn
-
-    @property
-    def started(self) -> bool:
-        return self._live is not None
-
-    @property
-    def _turns(self) -> TurnOptions | None:
-        usual = self._speech.turns
-        return None if usual is None else self._thresholds.fitted(usual)
-
-    async def begin(self) -> None:
-        """Say that the stream may begin."""
         await self._send("Connected")
         if self._turns is None and self._thresholds != Thresholds():
             await self._send(
@@ -158,26 +102,32 @@ class _Turns:
                 "thresholds are",
             )
 
-    async def take(self, samples: Samples | None, sample_rate: int) -> None:
-        """Recognise samples and send what comes of them."""
-        if samples is None or not samples.size:
-            return
-        if self._live is None:
-            opened = await self._speech.open(replace(self._ask, turns=self._turns), sample_rate, self._socket.caller)
-            self._live = await self._stack.enter_async_context(opened)
-        await self._tell(await self._live.accept(samples))
+    @property
+    def _turns(self) -> TurnOptions | None:
+        usual = self.speech.turns
+        return None if usual is None else self._thresholds.fitted(usual)
 
-    async def force(self) -> None:
-        """End the turn under way."""
-        if self._live is not None:
-            await self._tell(await self._live.commit())
+    async def ask(self) -> Ask:
+        return replace(self._ask, turns=self._turns)
 
-    async def finish(self) -> None:
-        """Send the rest."""
-        if self._live is not None:
-            await self._tell(await self._live.finish())
+    async def take(self, message: str | bytes) -> None:
+        await super().take(message if message != b"" else CLOSE)
 
-    async def configure(self, fields: Mapping[str, Any]) -> None:
+    async def command(self, text: str) -> None:
+        fields = read_json(text)
+        match fields.get("type"):
+            case "CloseStream":
+                await self.finish()
+            case "ForceEndTurn":
+                await self.commit()
+            case "Configure":
+                await self._configure(fields)
+            case _:
+                raise InputError(
+                    f'expected audio, or {{"type": "Configure"}}, "ForceEndTurn" or "CloseStream"; got {text[:80]!r}'
+                )
+
+    async def _configure(self, fields: Mapping[str, Any]) -> None:
         """Take other thresholds, or say why not; the stream goes on."""
         try:
             if unfit := [name for name in CONFIGURED[1:] if fields.get(name) is not None]:
@@ -191,8 +141,8 @@ class _Turns:
         except InputError as error:
             await self._send("ConfigureFailure", code="UNPROCESSABLE", description=str(error))
             return
-        if self._live is not None and (turns := self._turns) is not None:
-            self._live.change_turns(turns)
+        if self.live is not None and (turns := self._turns) is not None:
+            self.live.change_turns(turns)
         now = {name: getattr(self._thresholds, name) for name in Thresholds.__dataclass_fields__}
         await self._send(
             "ConfigureSuccess",
@@ -200,10 +150,10 @@ class _Turns:
             keyterms=list(self._ask.search.get("hotwords", ())),
         )
 
-    async def _tell(self, events: Sequence[Event]) -> None:
+    def messages(self, events: Sequence[Event], after: After) -> Iterator[Mapping[str, Any]]:
         for event in events:
             for name, fields in self._infos(event):
-                await self._send("TurnInfo", event=name, **fields)
+                yield self._message("TurnInfo", event=name, **fields)
 
     def _infos(self, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
         """The messages that an event becomes."""
@@ -250,6 +200,12 @@ class _Turns:
             "end_of_turn_confidence": round(sure, 4),
         }
 
-    async def _send(self, kind: str, **fields: Any) -> None:
-        await self._socket.send({"type": kind, "request_id": self._id, "sequence_id": self._sent, **fields})
+    def _message(self, kind: str, **fields: Any) -> Mapping[str, Any]:
         self._sent += 1
+        return {"type": kind, "request_id": self._id, "sequence_id": self._sent - 1, **fields}
+
+    async def _send(self, kind: str, **fields: Any) -> None:
+        await self.socket.send(self._message(kind, **fields))
+
+
+routes = FluxConversation.routes

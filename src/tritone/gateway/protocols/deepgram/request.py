@@ -28,6 +28,7 @@ from tritone.texts import TextOptions
 from tritone.texts.options import LANGUAGES
 
 PROTOCOL = "deepgram"
+CLOSE = '{"type": "CloseStream"}'  # what a message without bytes stands for
 ENCODINGS: Mapping[str, Encoding] = {
     "": "",
     "linear16": PCM,

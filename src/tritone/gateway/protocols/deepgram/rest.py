@@ -26,7 +26,7 @@ from tritone.gateway.visit import VISIT, visit_id
 ID_HEADER = "dg-request-id"
 
 
-def rest_routes(gateway: Gateway) -> list[BaseRoute]:
+def routes(gateway: Gateway) -> list[BaseRoute]:
     """The route of HTTP."""
 
     async def listen(request: Request) -> Response:

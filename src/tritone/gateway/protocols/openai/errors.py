@@ -9,7 +9,6 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
-from tritone.errors import InputError
 from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.refusal import ErrorAnswer
@@ -17,14 +16,6 @@ from tritone.gateway.visit import VISIT
 
 CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
 """The gateway's code words that OpenAI has others for."""
-
-
-class FieldError(InputError):
-    """A field of a request or event that cannot be used. `param`: its path, such as `session.audio.input.format`."""
-
-    def __init__(self, param: str, message: str) -> None:
-        super().__init__(f"{param}: {message}")
-        self.param = param
 
 
 def error_object(answer: ErrorAnswer) -> dict[str, Any]:

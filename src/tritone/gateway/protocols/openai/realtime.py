@@ -16,19 +16,22 @@ from typing import Any, NoReturn
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tritone.audio.waveform import Samples
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError, TritoneError
 from tritone.gateway.ask import Ask, Event, VadOptions, language_parameters
 from tritone.gateway.callers import Caller
+from tritone.gateway.conversation import After, Conversation
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
 from tritone.gateway.protocols.openai.answers import log_probs, usage
 from tritone.gateway.protocols.openai.deltas import Deltas
-from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
-from tritone.gateway.protocols.openai.events import item_events, new_id, read_audio, read_event, write_event
+from tritone.gateway.protocols.openai.errors import admitted, error_object
+from tritone.gateway.protocols.openai.events import item_events, read_event
 from tritone.gateway.protocols.openai.request import hotwords
 from tritone.gateway.protocols.openai.session import Dialect, SessionConfig
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, answer_to
+from tritone.gateway.realtime_events import new_id, read_audio, write_event
+from tritone.gateway.refusal import ErrorAnswer, FieldError, GatewayRefusal, answer_to
 from tritone.gateway.visit import VISIT
 from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined
@@ -49,16 +52,13 @@ def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
 
     async def realtime(websocket: WebSocket) -> None:
         offered = websocket.scope["subprotocols"]
-        for key, endpoint in gateway.realtime.items():
-            if any(each.startswith(key) for each in offered):
-                await endpoint(websocket)
-                return
         caller = await admitted(gateway, websocket, "openai-realtime")
         is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
         await websocket.accept(PROTOCOL if PROTOCOL in offered else None)
         query = websocket.query_params
         config = SessionConfig(model=query.get("model", ""), final_model=query.get("final_model", ""))
-        await RealtimeSession(gateway, websocket, caller, "beta" if is_beta else "ga", config).run()
+        with suppress(WebSocketDisconnect, _EndedError):
+            await RealtimeSession(gateway, websocket, caller, "beta" if is_beta else "ga", config).hold()
 
     return [WebSocketRoute("/v1/realtime", realtime)]
 
@@ -80,8 +80,8 @@ class _Item:
     second_pass: str = ""  # the outcome; of several segments the first that is not "done"
 
 
-class RealtimeSession:
-    """One connection.
+class RealtimeSession(Conversation[Mapping[str, Any]]):
+    """One connection, which goes on after errors.
 
     Without turn detection (`manual`), a live stream is opened for every item, and all its segments are that item's.
     With it, there is one live stream, until the audio is cleared or the configuration changes.
@@ -90,17 +90,14 @@ class RealtimeSession:
     def __init__(
         self, gateway: Gateway, websocket: WebSocket, caller: Caller, dialect: Dialect, config: SessionConfig
     ) -> None:
-        self._gateway = gateway
-        self._speech = gateway.speech
+        super().__init__(gateway, caller)
         self._socket = websocket
-        self._caller = caller
         self._dialect = dialect
         self._config = config
-        self._decode = config.decoder()
+        self.audio = config.audio()
         self._id = new_id("sess")
         self._model = ModelInfo(name=config.model, kind="streaming")  # until it is known
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
-        self._live: Live | None = None
         self._late: asyncio.Task[None] | None = None
         self._sending = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
         self._items: dict[int, _Item] = {}  # by segment; without turn detection there is one, 0
@@ -113,21 +110,30 @@ class RealtimeSession:
     def _manual(self) -> bool:
         return self._config.turn_detection is None
 
-    async def run(self) -> None:
-        """Serve the connection until either side ends it."""
+    async def begin(self) -> None:
         try:
+            self._has_vad = await self._finds_speech()
+            self._model = await self._check(self._config)
+        except TritoneError as error:
+            await self._refuse(error)
+        await self._send(CREATED[self._dialect], session=self._session())
+
+    async def receive(self) -> Mapping[str, Any]:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1000))
+        return message
+
+    async def take(self, message: Mapping[str, Any]) -> None:
+        event: dict[str, Any] = {}
+        async with self._sending:
             try:
-                self._has_vad = await self._finds_speech()
-                self._model = await self._check(self._config)
+                event = read_event(message.get("text"))
+                await self._act(event)
+            except InputError as error:  # the session goes on without the event
+                await self._send_error(error, event)
             except TritoneError as error:
-                await self._refuse(error)
-            await self._send(CREATED[self._dialect], session=self._session())
-            while True:
-                await self._handle(await self._socket.receive())
-        except (WebSocketDisconnect, _EndedError):
-            pass
-        finally:
-            await self._close_live()
+                await self._lost(error, event)
 
     async def _refuse(self, error: TritoneError) -> NoReturn:
         """Tell an error that ends the session."""
@@ -139,19 +145,19 @@ class RealtimeSession:
 
     async def _finds_speech(self) -> bool:
         try:
-            await self._speech.model("", "activity-streaming")
+            await self.speech.model("", "activity-streaming")
         except GatewayRefusal:
-            if self._gateway.options.vad_model:
+            if self.gateway.options.vad_model:
                 raise
             return False
         return True
 
     async def _check(self, config: SessionConfig) -> ModelInfo:
         """Find out what the configuration asks for and is not there, before any audio comes; the model for streams."""
-        model = await self._speech.live_model(config.model)
-        self._ask(config, model)
+        model = await self.speech.live_model(config.model)
+        self._asked(config, model)
         if config.final_model:
-            await self._speech.model(config.final_model, "offline")
+            await self.speech.model(config.final_model, "offline")
         return model
 
     def _session(self) -> dict[str, Any]:
@@ -160,13 +166,16 @@ class RealtimeSession:
             self._dialect,
             self._id,
             has_vad=self._has_vad,
-            has_turns=self._speech.turns is not None,
+            has_turns=self.speech.turns is not None,
             takes_language=takes_language,
         )
 
-    def _ask(self, config: SessionConfig, model: ModelInfo) -> Ask:
+    async def ask(self) -> Ask:
+        return self._asked(self._config, self._model)
+
+    def _asked(self, config: SessionConfig, model: ModelInfo) -> Ask:
         turns, vad = config.turn_detection, None
-        judged = self._speech.turns if config.eagerness is not None else None
+        judged = self.speech.turns if config.eagerness is not None else None
         if turns is not None and judged is not None:
             assert config.eagerness is not None
             judged = replace(judged, max_silence_s=MOST_SILENCE_S[config.eagerness])
@@ -189,7 +198,7 @@ class RealtimeSession:
     @property
     def _prefix_s(self) -> float:
         turns = self._config.turn_detection
-        has_prefix = self._has_vad or (self._config.eagerness is not None and self._speech.turns is not None)
+        has_prefix = self._has_vad or (self._config.eagerness is not None and self.speech.turns is not None)
         return turns.prefix_padding_ms / 1000 if turns is not None and has_prefix else 0.0
 
     async def _send_late(self, live: Live) -> None:
@@ -197,25 +206,9 @@ class RealtimeSession:
         with suppress(WebSocketDisconnect):
             while await live.late():
                 async with self._sending:
-                    if self._live is live:
-                        await self._send_events(await live.news())
+                    if self.live is live:
+                        await self.tell(await live.news(), "audio")
         self._late = None
-
-    async def _handle(self, message: Mapping[str, Any]) -> None:
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", 1000))
-        async with self._sending:
-            await self._handled(message)
-
-    async def _handled(self, message: Mapping[str, Any]) -> None:
-        event: dict[str, Any] = {}
-        try:
-            event = read_event(message.get("text"))
-            await self._act(event)
-        except InputError as error:  # the session goes on without the event
-            await self._send_error(error, event)
-        except TritoneError as error:
-            await self._lost(error, event)
 
     async def _act(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
@@ -226,8 +219,8 @@ class RealtimeSession:
         elif kind == "input_audio_buffer.commit":
             await self._commit()
         elif kind == "input_audio_buffer.clear":
-            await self._close_live()
-            self._decode = self._config.decoder()
+            await self.leave()
+            self.audio = self._config.audio()
             self._pending_s = 0.0
             await self._send("input_audio_buffer.cleared")
         elif kind in UPDATES:
@@ -249,24 +242,31 @@ class RealtimeSession:
         self._dialect, self._model = dialect, model
         if config != self._config:
             # What was said so far belongs to the old configuration.
-            await self._finish_live()
+            await self.finish()
             if (config.encoding, config.rate) != (self._config.encoding, self._config.rate):
-                self._decode = config.decoder()
+                self.audio = config.audio()
             self._config = config
         await self._send(UPDATED[dialect], session=self._session())
 
     async def _append(self, event: Mapping[str, Any]) -> None:
-        samples = self._decode(read_audio(event.get("audio")))
-        live = await self._opened()
+        await self.hear(read_audio(event.get("audio")))
+        if self._config.final_model and self._late is None and self.live is not None:
+            self._late = asyncio.create_task(self._send_late(self.live))
+
+    async def recognise(self, samples: Samples) -> list[Event]:
+        if self.live is None:
+            try:
+                await self.open()
+            except TritoneError as error:
+                await self._refuse(error)
+            self._base_s = self._received_s
         audio_s = samples.size / self._config.rate
         self._received_s += audio_s
         self._pending_s += audio_s
-        await self._send_events(await live.accept(samples))
-        if self._config.final_model and self._late is None:
-            self._late = asyncio.create_task(self._send_late(live))
+        return await self.of_live(lambda live: live.accept(samples))
 
     async def _commit(self) -> None:
-        if self._pending_s * 1000 < LEAST_COMMIT_MS or self._live is None:
+        if self._pending_s * 1000 < LEAST_COMMIT_MS or self.live is None:
             raise FieldError(
                 "input_audio_buffer",
                 f"has {self._pending_s * 1000:.0f} ms of audio since the last commit, {LEAST_COMMIT_MS} ms are needed",
@@ -274,41 +274,28 @@ class RealtimeSession:
         self._pending_s = 0.0
         if self._manual:
             await self._commit_item(self._item(0))
-            await self._finish_live()
+            await self.finish()
         else:
-            await self._send_events(await self._live.commit())
+            await self.commit()
 
     # The live stream.
 
-    async def _opened(self) -> Live:
-        if self._live is None:
-            try:
-                self._live = await self._speech.open(
-                    self._ask(self._config, self._model), self._config.rate, self._caller
-                )
-            except TritoneError as error:
-                await self._refuse(error)
-            self._base_s = self._received_s
-        return self._live
-
-    async def _finish_live(self) -> None:
-        """End the live stream and its items."""
-        if self._live is None:
+    async def finish(self) -> None:
+        """End the live stream and its items; the session goes on."""
+        if self.live is None:
             return
-        await self._send_events(await self._live.finish())
+        await self.tell(await self.live.finish(), "finish")
         for item in list(self._items.values()):
             await self._complete(item, None)
-        await self._close_live()
+        await self.leave()
 
-    async def _close_live(self) -> None:
-        live, self._live = self._live, None
+    async def leave(self) -> None:
         late, self._late = self._late, None
         self._items.clear()
         if late is not None:
             late.cancel()
             await asyncio.gather(late, return_exceptions=True)
-        if live is not None:
-            await live.close()
+        await super().leave()
 
     async def _lost(self, error: TritoneError, event: Mapping[str, Any]) -> None:
         """Tell what became of items whose stream failed; the next audio opens another one."""
@@ -322,11 +309,11 @@ class RealtimeSession:
                     "conversation.item.input_audio_transcription.failed", item_id=item.id, content_index=0, error=answer
                 )
         self._pending_s = 0.0
-        await self._close_live()
+        await self.leave()
 
     # Events of the live stream become those of items.
 
-    async def _send_events(self, events: Sequence[Event]) -> None:
+    async def tell(self, events: Sequence[Event], after: After) -> None:
         for event in events:
             item = self._item(event.segment)
             if event.kind == "partial" and event.transcript is not None:

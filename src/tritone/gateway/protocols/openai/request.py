@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, SpeakerOptions, Words, language_parameters, search_of
-from tritone.gateway.protocols.openai.errors import FieldError
+from tritone.gateway.refusal import FieldError
 from tritone.texts import TextOptions
 
 ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]

@@ -28,10 +28,10 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.protocols.openai import answers
 from tritone.gateway.protocols.openai.deltas import Deltas
-from tritone.gateway.protocols.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.protocols.openai.errors import admitted, error_object
 from tritone.gateway.protocols.openai.request import TranscriptionRequest
 from tritone.gateway.protocols.openai.speech import list_voices, speak
-from tritone.gateway.refusal import GatewayRefusal, answer_to
+from tritone.gateway.refusal import FieldError, GatewayRefusal, answer_to
 from tritone.transcript import Transcript, joined
 
 MAX_FIELDS = 1000  # keywords are one each

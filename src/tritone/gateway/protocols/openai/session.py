@@ -8,18 +8,16 @@ named in its `ignored`, where clients send it unasked; else it is refused.
 docs/applications/gateway-parameters.md has the decision about each.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
-from tritone.audio.live import SampleStream
-from tritone.gateway.protocols.openai.errors import FieldError
+from tritone.audio.live import LiveAudio, PlainSamples
+from tritone.gateway.refusal import FieldError
 from tritone.texts import TextOptions
 
 Dialect = Literal["ga", "beta"]
@@ -68,15 +66,11 @@ class SessionConfig:
     logprobs: bool = False
     ignored: frozenset[str] = frozenset()  # fields that have no influence here
 
-    @property
-    def bytes_per_sample(self) -> int:
-        return 2 if self.encoding == "pcm" else 1
-
-    def decoder(self) -> Callable[[bytes], npt.NDArray[np.int16]]:
-        """What makes (samples,) int16 at `rate` of the audio of one `append` after the other."""
+    def audio(self) -> LiveAudio:
+        """What reads the audio of one `append` after the other."""
         if self.encoding == "pcm":
-            return SampleStream("<i2").push
-        return decode_mulaw if self.encoding == "mulaw" else decode_alaw
+            return PlainSamples("<i2", self.rate)
+        return PlainSamples("u1", self.rate, decode_mulaw if self.encoding == "mulaw" else decode_alaw)
 
     def updated(self, session: object, dialect: Dialect) -> "SessionConfig":
         """The configuration after `session.update` or `transcription_session.update`.

@@ -22,9 +22,9 @@ from tritone.audio.spoken import Spoken
 from tritone.errors import InputError, TritoneError
 from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
-from tritone.gateway.protocols.openai.errors import FieldError, error_object
+from tritone.gateway.protocols.openai.errors import error_object
 from tritone.gateway.protocols.openai.request import NOTICE
-from tritone.gateway.refusal import GatewayRefusal, answer_to
+from tritone.gateway.refusal import FieldError, GatewayRefusal, answer_to
 from tritone.gateway.sockets import read_json
 
 MAX_INPUT = 4096  # characters, as OpenAI's

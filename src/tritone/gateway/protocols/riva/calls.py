@@ -1,15 +1,15 @@
 """What happens around every call of gRPC, as `visits.py` has it for HTTP: errors, metrics, log and trace."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from tritone.gateway.refusal import answer_to
-from tritone.gateway.visit import REQUEST_ID, VISIT, Visit, id_of
-from tritone.gateway.visits import LEFT, left
+from tritone.gateway.visit import REQUEST_ID, Visit, id_of
+from tritone.gateway.visits import LEFT, visiting
 from tritone.net.connections import peer_of
 
 if TYPE_CHECKING:
@@ -50,31 +50,24 @@ class Calls:
         """The handler of calls to `path`, whose errors end the call with a status and a sentence."""
 
         async def handled(request: Any, context: Context) -> Any:
-            visit, started = Visit(status=200, id=id_of(headers_of(context))), time.monotonic()
-            token = VISIT.set(visit)
+            headers, client = headers_of(context), peer_of(context)[0]
+            visit = Visit(status=200, id=id_of(headers))
             context.set_trailing_metadata(((REQUEST_ID, visit.id),))
-            try:
-                with self._gateway.traces.span(path, headers_of(context)):
-                    return await handler(request, context)
-            except asyncio.CancelledError:
-                visit.status = LEFT
-                raise
-            except Exception as error:
-                answer = answer_to(error)
-                visit.status = answer.status
-                hints = ((REQUEST_ID, visit.id), *answer.headers.items())
-                await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
-            finally:
-                VISIT.reset(token)
+            with ExitStack() as around:
                 if not path.startswith(HEALTH):
-                    left(
-                        self._gateway,
-                        visit,
-                        client=peer_of(context)[0],
-                        method="GRPC",
-                        path=path,
-                        took_s=time.monotonic() - started,
-                        timed=is_unary,
+                    around.enter_context(
+                        visiting(self._gateway, visit, client=client, method="GRPC", path=path, timed=is_unary)
                     )
+                try:
+                    with self._gateway.traces.span(path, headers):
+                        return await handler(request, context)
+                except asyncio.CancelledError:
+                    visit.status = LEFT
+                    raise
+                except Exception as error:
+                    answer = answer_to(error)
+                    visit.status = answer.status
+                    hints = ((REQUEST_ID, visit.id), *answer.headers.items())
+                    await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
 
         return handled

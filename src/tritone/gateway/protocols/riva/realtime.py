@@ -12,7 +12,6 @@ Source: riva/client/realtime.py of nvidia-riva-client 2.28, which sends and read
 
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -21,19 +20,19 @@ from starlette.routing import BaseRoute, Route
 
 from tritone.errors import InputError
 from tritone.gateway.announced_audio import MAGIC
-from tritone.gateway.callers import RIVA_KEY
-from tritone.gateway.protocols.openai.events import new_id, read_audio, write_event
+from tritone.gateway.callers import SESSION_KEY
+from tritone.gateway.conversation import SocketConversation
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.messages import ENCODINGS
-from tritone.gateway.protocols.riva.service import FORCE_END, RecognitionStream
+from tritone.gateway.protocols.riva.recognition import FORCE_END, Recognition
+from tritone.gateway.realtime_events import new_id, read_audio, write_event
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal
-from tritone.gateway.sockets import Socket, conversations, read_json
+from tritone.gateway.sockets import read_json
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
 PROTOCOL = "riva-realtime"
-SUBPROTOCOL = "realtime"
 MAX_SETTINGS = 64 << 10  # bytes
 FORMATS = {"pcm16": "LINEAR_PCM", "none": "LINEAR_PCM", "g711_ulaw": "MULAW", "g711_alaw": "ALAW"}
 WORDS = "conversation.item.input_audio_transcription"
@@ -58,11 +57,8 @@ SETTINGS: Mapping[str, Any] = {
 UNREAD = ("id", "object", "modalities", "client_secret")
 
 
-def session_routes(gateway: "Gateway") -> list[BaseRoute]:
-    """The route that begins sessions; their WebSocket is at OpenAI's address, and known by its subprotocol."""
-    gateway.realtime[RIVA_KEY] = conversations(
-        gateway, "/v1/realtime", PROTOCOL, converse, complaint, subprotocol=SUBPROTOCOL
-    ).endpoint
+def routes(gateway: "Gateway") -> list[BaseRoute]:
+    """The route that begins sessions, and that of their WebSocket, which is known by its subprotocol."""
 
     async def begin(request: Request) -> Response:
         caller = await gateway.admit(request.headers, request.query_params, protocol=PROTOCOL)
@@ -76,78 +72,71 @@ def session_routes(gateway: "Gateway") -> list[BaseRoute]:
         expires = {"value": secret, "expires_at": int(time.time() + good_s)}
         return JSONResponse({"id": new_id("sess"), **session, "client_secret": expires})
 
-    return [Route("/v1/realtime/transcription_sessions", begin, methods=["POST"])]
+    own = Route("/v1/realtime/transcription_sessions", begin, methods=["POST"])
+    return [own, *SessionConversation.routes(gateway)]
 
 
-def complaint(answer: ErrorAnswer) -> str:
-    """An error as the client reads it."""
-    return write_event("error", {"error": {"type": answer.kind, "code": answer.code, "message": answer.message}})
+class SessionConversation(Recognition[str | bytes], SocketConversation):
+    """One session, whose utterances are items."""
 
+    protocol, path = PROTOCOL, "/v1/realtime"
+    subprotocol, prefix = "realtime", SESSION_KEY
 
-async def converse(gateway: "Gateway", socket: Socket) -> None:
-    """Hold one session."""
-    session = settled({})
-    conversation = {"id": new_id("conv"), "object": "realtime.conversation"}
-    await socket.send(write_event("conversation.created", {"conversation": conversation}))
-    async with AsyncExitStack() as held:
-        writer = _Writer(socket)
-        stream: RecognitionStream | None = None
-        while True:
-            message = await socket.receive()
-            if isinstance(message, bytes):
-                raise InputError("events are JSON in text messages, with audio in base64")
-            event = read_json(message)
-            match event.get("type"):
-                case "transcription_session.update":
-                    if stream is not None:
-                        raise InputError("the session is updated before its audio; begin another session")
-                    session = settled(event.get("session"))
-                    config_of(session, b"")
-                    await socket.send(write_event("transcription_session.updated", {"session": session}))
-                case "input_audio_buffer.append":
-                    audio = read_audio(event.get("audio"))
-                    if stream is None:
-                        first = messages.StreamingRecognizeRequest()
-                        first.streaming_config.config.CopyFrom(config_of(session, audio))
-                        first.streaming_config.interim_results = True
-                        stream = RecognitionStream(gateway, first, socket.caller, writer, held)
-                    request = messages.StreamingRecognizeRequest(audio_content=audio)
-                    runtime = event.get("runtime_config") or {}
-                    if not isinstance(runtime, dict) or set(runtime) - {FORCE_END}:
-                        raise InputError(f"runtime_config knows {FORCE_END} alone, got {str(runtime)[:80]}")
-                    request.runtime_config.update({name: str(value).lower() for name, value in runtime.items()})
-                    await stream.take(request)
-                    await writer.flush()
-                case "input_audio_buffer.commit":  # after each piece; utterances end by the model's rules
-                    pass
-                case "input_audio_buffer.done":
-                    if stream is not None:
-                        await stream.finish()
-                    await writer.flush(ends=True)
-                    return
-                case other:
-                    raise InputError(
-                        f"expected transcription_session.update or input_audio_buffer.append, .commit or .done, got "
-                        f"{str(other)[:80]!r}"
-                    )
+    @staticmethod
+    def complaint(answer: ErrorAnswer) -> str:
+        return write_event("error", {"error": {"type": answer.kind, "code": answer.code, "message": answer.message}})
 
+    async def begin(self) -> None:
+        self._session = settled({})
+        self._has_audio = False
+        self._waiting: list[Any] = []  # results, until it is known whether they are the last
+        self._item, self._text = new_id("item"), ""  # and what was sent of it in deltas
+        conversation = {"id": new_id("conv"), "object": "realtime.conversation"}
+        await self.socket.send(write_event("conversation.created", {"conversation": conversation}))
 
-class _Writer:
-    """Takes the results of a stream and sends them as events: an utterance is an item."""
+    async def take(self, message: str | bytes) -> None:
+        if isinstance(message, bytes):
+            raise InputError("events are JSON in text messages, with audio in base64")
+        await self.command(message)
 
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
-        self._results: list[Any] = []
-        self._item = new_id("item")
-        self._text = ""  # of the item, as it was sent in deltas
+    async def command(self, text: str) -> None:
+        event = read_json(text)
+        match event.get("type"):
+            case "transcription_session.update":
+                if self._has_audio:
+                    raise InputError("the session is updated before its audio; begin another session")
+                self._session = settled(event.get("session"))
+                config_of(self._session, b"")
+                await self.socket.send(write_event("transcription_session.updated", {"session": self._session}))
+            case "input_audio_buffer.append":
+                audio = read_audio(event.get("audio"))
+                if not self._has_audio:
+                    self.configure(config_of(self._session, audio), interim=True)
+                    self._has_audio = True
+                runtime = event.get("runtime_config") or {}
+                if not isinstance(runtime, dict) or set(runtime) - {FORCE_END}:
+                    raise InputError(f"runtime_config knows {FORCE_END} alone, got {str(runtime)[:80]}")
+                await self.take_audio(audio, {name: str(value).lower() for name, value in runtime.items()})
+                await self._flush()
+            case "input_audio_buffer.commit":  # after each piece; utterances end by the model's rules
+                pass
+            case "input_audio_buffer.done":
+                if self._has_audio:
+                    await self.finish()
+                await self._flush(ends=True)
+                self.is_over = True
+            case other:
+                raise InputError(
+                    f"expected transcription_session.update or input_audio_buffer.append, .commit or .done, got "
+                    f"{str(other)[:80]!r}"
+                )
 
-    async def write(self, data: bytes) -> None:
-        """Keep a result until it is known whether it is the last."""
-        self._results += messages.StreamingRecognizeResponse.FromString(data).results
+    async def write(self, response: Any) -> None:
+        self._waiting += response.results
 
-    async def flush(self, *, ends: bool = False) -> None:
+    async def _flush(self, *, ends: bool = False) -> None:
         """Send what came; `ends`: no more will."""
-        results, self._results = self._results, []
+        results, self._waiting = self._waiting, []
         if ends and not (results and results[-1].is_final):
             results.append(messages.StreamingRecognizeResponse().results.add(is_final=True))
         for place, result in enumerate(results, 1):
@@ -166,7 +155,7 @@ class _Writer:
             self._item, self._text = new_id("item"), ""
 
     async def _send(self, what: str, **fields: Any) -> None:
-        await self._socket.send(write_event(f"{WORDS}.{what}", fields))
+        await self.socket.send(write_event(f"{WORDS}.{what}", fields))
 
 
 def _word(word: Any) -> Mapping[str, Any]:

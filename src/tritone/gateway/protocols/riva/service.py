@@ -6,20 +6,19 @@ bytes of a request  ->  Ask, audio or a text  ->  the gateway's Speech  ->  byte
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from tritone.errors import AudioFormatError, InputError
-from tritone.gateway.announced_audio import StreamAudio, recording
-from tritone.gateway.ask import Ask, Event
-from tritone.gateway.live import Live
+from tritone.gateway.announced_audio import recording
+from tritone.gateway.ask import Ask
 from tritone.gateway.protocols.riva import messages
 from tritone.gateway.protocols.riva.calls import Calls, Context, headers_of
-from tritone.gateway.protocols.riva.config import Asked, asked, audio_format
+from tritone.gateway.protocols.riva.config import asked, audio_format
 from tritone.gateway.protocols.riva.messages import HEALTH, SERVICE, SYNTHESIS, read
-from tritone.gateway.protocols.riva.results import Results
+from tritone.gateway.protocols.riva.recognition import Recognition, results_of
 from tritone.gateway.protocols.riva.synthesis import MAX_MESSAGE, speech_of, voices_of, whole
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.transcript import Transcript
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = "riva"
 COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
-STABLE = 1.0  # of a partial result that nothing follows
 WATCH_S = 5.0  # between two looks at the health, for those who watch it
 HEALTH_S = 1.0  # for which an answer about it holds
-FORCE_END = "force_eou"  # the one key of `runtime_config`
 
 
 class RivaService(grpc.GenericRpcHandler):
@@ -86,7 +83,7 @@ class RivaService(grpc.GenericRpcHandler):
         response = messages.RecognizeResponse()
         if request.HasField("id"):
             response.id.value = request.id.value
-        results = _results(request.config)
+        results = results_of(request.config)
         for channel, each in enumerate(found, start=1):
             results.fill(response.results.add(), each, each.audio_s, is_final=True, channel=channel)
         return _bytes(response)
@@ -100,23 +97,19 @@ class RivaService(grpc.GenericRpcHandler):
     async def streaming_recognize(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
         caller = await self._admit(context)
-        async with AsyncExitStack() as held:
-            stream: RecognitionStream | None = None
-            while (message := await self._next(requests, self._limits.idle_s)) is not None:
-                if len(message) > self._limits.max_message_bytes:
-                    raise GatewayRefusal(
-                        413,
-                        f"a message has {len(message)} bytes, {self._limits.max_message_bytes} are allowed; send the "
-                        "audio in smaller ones",
-                    )
-                request = read(messages.StreamingRecognizeRequest, _plain(message))
-                if stream is None:
-                    stream = RecognitionStream(self._gateway, request, caller, context, held)
-                else:
-                    await stream.take(request)
-            if stream is None:
-                raise InputError("the call ended without a message; the first one has streaming_config")
-            await stream.finish()
+
+        async def request() -> Any:
+            if (message := await self._next(requests, self._limits.idle_s)) is None:
+                return None
+            if len(message) > self._limits.max_message_bytes:
+                raise GatewayRefusal(
+                    413,
+                    f"a message has {len(message)} bytes, {self._limits.max_message_bytes} are allowed; send the "
+                    "audio in smaller ones",
+                )
+            return read(messages.StreamingRecognizeRequest, _plain(message))
+
+        await _Call(self._gateway, caller, request, context.write).hold()
 
     async def list_models(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """The served models, by the names that requests may use."""
@@ -225,109 +218,47 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(408, message) from error
 
 
-class RecognitionStream:
-    """One call of StreamingRecognize: its first message has the configuration, the others have audio.
+class _Call(Recognition[Any]):
+    """One call of StreamingRecognize.
 
     Args:
-        context: has `await write(bytes)`, which takes each StreamingRecognizeResponse.
-        held: what the stream holds is released with it.
+        requests: its messages, None at the end.
+        write: sends a message.
     """
 
     def __init__(
-        self, gateway: "Gateway", first: Any, caller: "Caller", context: Context, held: AsyncExitStack
+        self,
+        gateway: "Gateway",
+        caller: "Caller",
+        requests: Callable[[], Awaitable[Any]],
+        write: Callable[[bytes], Awaitable[None]],
     ) -> None:
+        super().__init__(gateway, caller)
+        self._requests, self._send = requests, write
+
+    async def receive(self) -> Any:
+        return await self._requests()
+
+    async def begin(self) -> None:
+        if (first := await self.receive()) is None:
+            raise InputError("the call ended without a message; the first one has streaming_config")
         if first.WhichOneof("streaming_request") != "streaming_config":
             raise InputError("the first message of a stream must have streaming_config, and no audio")
-        config = first.streaming_config.config
-        self._gateway = gateway
-        self._wanted: Asked = asked(
-            config, streams=True, detects=bool(gateway.options.vad_model), turns=gateway.speech.turns
-        )
-        self._language_code = config.language_code
-        self._interim = first.streaming_config.interim_results
-        self._audio = StreamAudio(audio_format(config))
-        held.push_async_exit(self._audio)
-        self._results = _results(config)
         self._id = first.id.value if first.HasField("id") else None
-        self._caller = caller
-        self._context = context
-        self._held = held
-        self._live: Live | None = None
-        self._partial: Transcript | None = None  # the latest, while it was not called stable
-        self._changed_s = 0.0  # where the audio ends that it is the text of, in seconds
+        self.configure(first.streaming_config.config, interim=first.streaming_config.interim_results)
 
-    async def start(self) -> None:
-        """Open the stream, unless its sample rate is yet to come."""
-        if self._live is None and self._audio.sample_rate:
-            info = await self._gateway.speech.live_model(self._wanted.ask.model)
-            ask = self._wanted.fitted(info, self._language_code)
-            live = await self._gateway.speech.open(ask, self._audio.sample_rate, self._caller)
-            self._live = await self._held.enter_async_context(live)
-
-    async def take(self, request: Any) -> None:
-        if request.WhichOneof("streaming_request") == "streaming_config":
+    async def take(self, message: Any) -> None:
+        if message is None:
+            await self.finish()
+        elif message.WhichOneof("streaming_request") == "streaming_config":
             raise InputError("streaming_config comes once, in the first message; open another stream for another one")
-        ends = _forced_end(dict(request.runtime_config))
-        samples = await self._audio.push(request.audio_content)
-        await self.start()
-        if self._live is not None and samples.size:
-            await self._answer(await self._live.accept(samples))
-            await self._answer_early()
-        if ends and self._live is not None:
-            await self._answer(await self._live.commit())
+        else:
+            await self.take_audio(message.audio_content, dict(message.runtime_config))
 
-    async def finish(self) -> None:
-        rest = await self._audio.finish()
-        await self.start()
-        if self._live is None:
-            raise InputError("the stream ended without audio")
-        if rest.size:
-            await self._answer(await self._live.accept(rest))
-        await self._answer(await self._live.finish())
-
-    async def _answer(self, events: list[Event]) -> None:
-        for event in events:
-            if event.transcript is None or event.kind not in ("partial", "final"):
-                continue
-            is_final = event.kind == "final"
-            self._partial, self._changed_s = None if is_final else event.transcript, self._written_s
-            if is_final or self._interim:
-                await self._write(event.transcript, is_final=is_final)
-
-    async def _answer_early(self) -> None:
-        """Call a partial result stable when no token has followed it for long enough; once, until it changes."""
-        found, early_s = self._partial, self._wanted.early_end_s
-        if found is not None and early_s and self._interim and self._written_s - self._changed_s >= early_s:
-            self._partial = None
-            await self._write(found, is_final=False, stability=STABLE)
-
-    async def _write(self, found: Transcript, *, is_final: bool, stability: float = 0.0) -> None:
-        response = messages.StreamingRecognizeResponse()
+    async def write(self, response: Any) -> None:
         if self._id is not None:
             response.id.value = self._id
-        result = response.results.add(is_final=is_final, stability=stability)
-        self._results.fill(result, found, self._received_s, is_final=is_final)
-        await self._context.write(_bytes(response))
-
-    @property
-    def _received_s(self) -> float:
-        return 0.0 if self._live is None else self._live.received_s
-
-    @property
-    def _written_s(self) -> float:
-        return 0.0 if self._live is None else self._live.written_s
-
-
-def _results(config: Any) -> Results:
-    speakers = config.diarization_config.enable_speaker_diarization
-    return Results(words=config.enable_word_time_offsets, speakers=speakers)
-
-
-def _forced_end(runtime: dict[str, str]) -> bool:
-    text = runtime.pop(FORCE_END, "false").lower()
-    if runtime or text not in ("true", "false"):
-        raise InputError(f"runtime_config knows {FORCE_END}, which is true or false; got {str(runtime or text)[:200]}")
-    return text == "true"
+        await self._send(_bytes(response))
 
 
 def _require_service(name: str) -> None:

@@ -6,7 +6,7 @@
             {"type": "transcript", "data": {"text": "one two"}}  {"type": "transcript-stop"}
 
 Where a classifier decides on turns, `voice-started` and `voice-stopped` tell where they begin and end. Texts are spoken
-by `wyoming_speech.py`.
+by `speech.py`.
 
 The protocol knows no keys: where keys are needed, its clients are those that `anybody:` admits.
 
@@ -15,22 +15,25 @@ Source: rhasspy/wyoming 1.10.2, event.py, asr.py, vad.py, audio.py and info.py.
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tritone.audio.live import SampleStream
+from tritone.audio.live import PlainSamples
 from tritone.errors import AudioFormatError, InputError, ServerSetupError
 from tritone.gateway.announced_audio import MAX_CHANNELS
 from tritone.gateway.ask import KEYWORD_WEIGHT, Ask, favoured, language_parameters
-from tritone.gateway.live import Live
-from tritone.gateway.protocols.wyoming_speech import Speaker, programs
+from tritone.gateway.ask import Event as SpeechEvent
+from tritone.gateway.callers import Caller
+from tritone.gateway.conversation import After, Conversation
+from tritone.gateway.protocols.wyoming.options import WyomingOptions
+from tritone.gateway.protocols.wyoming.speech import Speaker, programs
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import GOODBYE_S, MAX_TEXT, UNREAD_S, as_json, read_json
-from tritone.gateway.visit import VISIT, Visit
-from tritone.gateway.visits import LEFT, left
+from tritone.gateway.visit import Visit
+from tritone.gateway.visits import LEFT, visiting
 from tritone.transcript import joined
 
 if TYPE_CHECKING:
@@ -131,85 +134,78 @@ class WyomingServer:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
-        visit, started = Visit(status=200), time.monotonic()
-        token = VISIT.set(visit)
-        client = _Client(self._gateway, reader, writer)
+        visit, client = Visit(status=200), (writer.get_extra_info("peername") or ("",))[0]
+        try:
+            with visiting(self._gateway, visit, client=client, method="TCP", path="", timed=False):
+                await self._visited(visit, reader, writer)
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _visited(self, visit: Visit, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             limits = self._gateway.options.limits
             if len(self._open) > limits.max_requests + limits.max_streams + SPARE:
                 raise GatewayRefusal(503, f"{len(self._open)} connections are open here, the most there may be", 1.0)
             with self._gateway.traces.span(PROTOCOL, {}):
-                await client.converse()
+                caller = await self._gateway.admit({}, {}, protocol=PROTOCOL)
+                await WyomingConversation(self._gateway, caller, reader, writer).hold()
         except (ConnectionError, asyncio.CancelledError):
             visit.status = LEFT
         except Exception as error:
             answer = answer_to(error)
             visit.status = answer.status
             with suppress(ConnectionError, TimeoutError):
-                await client.send("error", text=answer.message, code=answer.code)
+                await send_event(writer, "error", text=answer.message, code=answer.code)
                 # A connection that is closed while its client sends is reset, and what was sent to it is lost.
                 async with asyncio.timeout(GOODBYE_S):
                     while await reader.read(MAX_TEXT):
                         pass
-        finally:
-            VISIT.reset(token)
-            self._open.discard(task)
-            writer.close()
-            peer = writer.get_extra_info("peername") or ("",)
-            took_s = time.monotonic() - started
-            left(self._gateway, visit, client=peer[0], method="TCP", path="", took_s=took_s, timed=False)
 
 
-class _Client:
-    """The conversation with one client."""
+class WyomingConversation(Conversation[Event | None]):
+    """The conversation with one client, in which streams and texts come one after the other."""
 
-    def __init__(self, gateway: "Gateway", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, gateway: "Gateway", caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(gateway, caller)
         self._reader = reader
-        self._writer = writer
+        self.send = partial(send_event, writer)
+        self._speaker = Speaker(self.speech.voices, caller, self.send)
         self._asked: Mapping[str, Any] = {}  # of the last `transcribe`
-        self._rate = 0  # of the audio under way, in Hz
-        self._samples = SampleStream("<i2")
-        self._live: Live | None = None
-        self._text = ""
+        self._text = ""  # of the stream, as it was sent
 
-    async def converse(self) -> None:
-        """Answer events until the client ends."""
-        limits = self._gateway.options.limits
-        caller = await self._gateway.admit({}, {}, protocol=PROTOCOL)
-        speaker = Speaker(self._gateway.speech.voices, caller, self.send)
-        async with AsyncExitStack() as stack:
-            while True:
-                try:
-                    async with asyncio.timeout(limits.idle_s):
-                        event = await read_event(self._reader, limits.max_message_bytes)
-                except TimeoutError:
-                    return
-                match event:
-                    case None:
-                        return
-                    case Event("describe"):
-                        await self.send("info", **await self._info())
-                    case Event("ping"):
-                        await self.send("pong", text=event.data.get("text"))
-                    case Event("transcribe"):
-                        self._asked = event.data
-                    case Event("audio-start"):
-                        await stack.aclose()
-                        self._begin(event)
-                    case Event("audio-chunk"):
-                        if self._live is None:
-                            self._begin(event)
-                            ask = await self._ask()
-                            opened = await self._gateway.speech.open(ask, self._rate, caller)
-                            self._live = await stack.enter_async_context(opened)
-                            await self.send("transcript-start")
-                        await self._write(await self._live.accept(self._samples.push(event.payload)))
-                    case Event("audio-stop"):
-                        await self._finish()
-                        await stack.aclose()
-                    case Event("synthesize" | "synthesize-start" | "synthesize-chunk" | "synthesize-stop"):
-                        await speaker.take(event.type, event.data)
+    async def receive(self) -> Event | None:
+        limits = self.gateway.options.limits
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.idle_s):
+                return await read_event(self._reader, limits.max_message_bytes)
+        return None
+
+    async def take(self, message: Event | None) -> None:
+        match message:
+            case None:
+                self.is_over = True
+            case Event("describe"):
+                await self.send("info", **await self._info())
+            case Event("ping"):
+                await self.send("pong", text=message.data.get("text"))
+            case Event("transcribe"):
+                self._asked = message.data
+            case Event("audio-start"):
+                await self.leave()
+                self._begin(message)
+            case Event("audio-chunk"):
+                if self.live is None:
+                    self._begin(message)
+                    await self.open()
+                    await self.send("transcript-start")
+                await self.hear(message.payload)
+            case Event("audio-stop"):
+                await self.finish()
+            case Event("synthesize" | "synthesize-start" | "synthesize-chunk" | "synthesize-stop"):
+                await self._speaker.take(message.type, message.data)
 
     def _begin(self, event: Event) -> None:
         """Take the format of the audio that comes."""
@@ -220,10 +216,9 @@ class _Client:
             )
         if not 1 <= channels <= MAX_CHANNELS:
             raise AudioFormatError(f"audio may have {MAX_CHANNELS} channels, got {channels}")
-        self._rate, self._live, self._text = rate, None, ""
-        self._samples = SampleStream(("<i2", (channels,)))
+        self.audio, self._text = PlainSamples(("<i2", (channels,)), rate), ""
 
-    async def _ask(self) -> Ask:
+    async def ask(self) -> Ask:
         """What the client asks of the model that it names, or of the gateway's own."""
         name = self._asked.get("name") or ""
         language = self._asked.get("language") or ""
@@ -233,40 +228,41 @@ class _Client:
         if not all(isinstance(each, list) for each in lists) or not all(isinstance(each, str) for each in texts):
             raise InputError("name and language of `transcribe` must be texts, names and terms lists of texts")
         try:
-            info = await self._gateway.speech.live_model(name)
+            info = await self.speech.live_model(name)
         except GatewayRefusal:
             if name:
                 raise
-            info = await self._gateway.speech.model("", "offline")  # which writes the utterance at its end
+            info = await self.speech.model("", "offline")  # which writes the utterance at its end
         search = {**language_parameters(info, language), **favoured(info, dict.fromkeys(terms, KEYWORD_WEIGHT))}
-        return Ask(model=info.name, search=search, details=False, turns=self._gateway.speech.turns)
+        return Ask(model=info.name, search=search, details=False, turns=self.speech.turns)
 
-    async def _write(self, events: Any) -> str:
-        """Send the final texts among events as pieces of the whole one; returns the language, if one is known."""
-        language = ""
+    async def tell(self, events: Sequence[SpeechEvent], after: After) -> None:
+        """Send the final texts among events as pieces of the whole one, and the whole one at the end."""
+        known: dict[str, Any] = {}
         for event in events:
-            if event.kind in VOICE and self._gateway.speech.turns is not None:
+            if event.kind in VOICE and self.speech.turns is not None:
                 await self.send(VOICE[event.kind], timestamp=round(1000 * event.time_s))
             if event.kind != "final" or event.transcript is None or not event.transcript.text:
                 continue
-            language = event.transcript.language
+            known = {"language": event.transcript.language} if event.transcript.language else {}
             longer = joined(self._text, event.transcript.text)
             await self.send("transcript-chunk", text=longer[len(self._text) :])
             self._text = longer
-        return language
+        if after == "finish":
+            await self.send("transcript", text=self._text, **known)
+            await self.send("transcript-stop")
 
-    async def _finish(self) -> None:
-        language = "" if self._live is None else await self._write(await self._live.finish())
-        if self._live is None:
+    async def finish(self) -> None:
+        """End the stream; the conversation goes on."""
+        if self.live is None:
             await self.send("transcript-start")
-        self._live = None
-        known: dict[str, Any] = {"language": language} if language else {}
-        await self.send("transcript", text=self._text, **known)
-        await self.send("transcript-stop")
+        await self.tell(await self.of_live(lambda live: live.finish()), "finish")
+        await self.leave()
 
     async def _info(self) -> Mapping[str, Any]:
         """What is served, as `describe` asks."""
-        languages = [each.strip() for each in self._gateway.options.wyoming_languages.split(",") if each.strip()]
+        offered = self.gateway.options.of(PROTOCOL, WyomingOptions).wyoming_languages
+        languages = [each.strip() for each in offered.split(",") if each.strip()]
         about = {"attribution": HOME, "installed": True, "version": None}
         models = [
             {
@@ -275,7 +271,7 @@ class _Client:
                 "description": f"{each.name} ({each.kind})",
                 **about,
             }
-            for each in await self._gateway.speech.models()
+            for each in await self.speech.models()
         ]
         program = {
             "name": NAME,
@@ -284,22 +280,23 @@ class _Client:
             "supports_transcript_streaming": True,
             **about,
         }
-        speaking = await programs(self._gateway.speech.voices, NAME, about)
+        speaking = await programs(self.speech.voices, NAME, about)
         return {"asr": [program], **({"tts": speaking} if speaking else {})}
 
-    async def send(self, kind: str, payload: bytes = b"", **data: Any) -> None:
-        """Send an event; waits for a client that reads slowly.
 
-        Raises:
-            ConnectionError: the client is gone.
-            TimeoutError: it does not read.
-        """
-        values = as_json(data).encode() if data else b""
-        sizes = {"data_length": len(values), "payload_length": len(payload)}
-        head = {"type": kind, "version": "1.0.0", **{name: size for name, size in sizes.items() if size}}
-        self._writer.write(as_json(head).encode() + b"\n" + values + payload)
-        async with asyncio.timeout(UNREAD_S):
-            await self._writer.drain()
+async def send_event(writer: asyncio.StreamWriter, kind: str, payload: bytes = b"", **data: Any) -> None:
+    """Send an event; waits for a client that reads slowly.
+
+    Raises:
+        ConnectionError: the client is gone.
+        TimeoutError: it does not read.
+    """
+    values = as_json(data).encode() if data else b""
+    sizes = {"data_length": len(values), "payload_length": len(payload)}
+    head = {"type": kind, "version": "1.0.0", **{name: size for name, size in sizes.items() if size}}
+    writer.write(as_json(head).encode() + b"\n" + values + payload)
+    async with asyncio.timeout(UNREAD_S):
+        await writer.drain()
 
 
 async def serve(gateway: "Gateway", address: str) -> WyomingServer:

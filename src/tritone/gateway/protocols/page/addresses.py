@@ -26,9 +26,10 @@ from tritone.audio.files import Upload
 from tritone.client import ModelInfo
 from tritone.errors import InputError
 from tritone.formats import write
-from tritone.gateway.protocols.stream import read_start
+from tritone.gateway.protocols.page.options import PageOptions
 from tritone.gateway.refusal import GatewayRefusal, answer_to
 from tritone.gateway.sockets import as_json, read_json
+from tritone.gateway.stream_options import read_start
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
 PROTOCOL = "page"
-FOLDER = resources.files("tritone.gateway") / "page"
+FOLDER = resources.files(__package__) / "files"
 CAPTIONS = ("srt", "vtt")
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -69,7 +70,7 @@ HEADERS = {
 
 def routes(gateway: "Gateway") -> list[BaseRoute]:
     """The page and its addresses; none where the gateway has no page."""
-    if not gateway.options.page:
+    if not gateway.options.of(PROTOCOL, PageOptions).page:
         return []
     files = {each.name: each.read_bytes() for each in FOLDER.iterdir() if Path(each.name).suffix in TYPES}
     return [

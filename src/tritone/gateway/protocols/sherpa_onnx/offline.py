@@ -9,51 +9,54 @@ python-api-examples/offline-websocket-client-*.py.
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from starlette.routing import BaseRoute
+from typing import Any
 
 from tritone.audio import wav
 from tritone.audio.files import check_sample_rate
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.protocols.sherpa_onnx import END, complaint
+from tritone.gateway.conversation import SocketConversation
+from tritone.gateway.protocols.sherpa_onnx.online import END, complaint
 from tritone.gateway.refusal import GatewayRefusal
-from tritone.gateway.sockets import Socket, conversations
 from tritone.transcript import Transcript
 
-if TYPE_CHECKING:
-    from tritone.gateway.gateway import Gateway
-
-PROTOCOL = "sherpa-onnx-offline"
 HEADER = struct.Struct("<ii")  # rate in Hz, number of bytes
 SAMPLE = 4  # bytes
 MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in memory
 
 
-def routes(gateway: "Gateway", path: str = f"/{PROTOCOL}") -> list[BaseRoute]:
-    """The protocol at a path."""
-    return [conversations(gateway, path, PROTOCOL, _talk, complaint)]
+class OfflineConversation(SocketConversation):
+    """One conversation, in which recordings come one after the other."""
 
+    protocol, path = "sherpa-onnx-offline", "/sherpa-onnx-offline"
+    complaint = staticmethod(complaint)
 
-async def _talk(gateway: "Gateway", socket: Socket) -> None:
-    ask = Ask(model=socket.query.get("model", ""))
-    received = bytearray()
-    while True:
-        message = await socket.receive()
-        if isinstance(message, str):
-            if message != END:
-                raise InputError(f"expected a recording or {END!r}, got {message[:80]!r}")
+    async def begin(self) -> None:
+        self._received = bytearray()
+
+    async def hear(self, data: bytes) -> None:
+        self._received += data
+        rate, size = _header(self._received)
+        if len(self._received) < HEADER.size + size:
             return
-        received += message
-        rate, size = _header(received)
-        if len(received) < HEADER.size + size:
-            continue
-        if len(received) > HEADER.size + size:
-            raise InputError(f"the recording has {len(received) - HEADER.size:,} bytes, its header says {size:,}")
-        wave = wav.wav_file(memoryview(received)[HEADER.size :], tag=wav.FLOAT, width=SAMPLE, sample_rate=rate)
-        received.clear()
-        await socket.send(_result(await gateway.speech.transcribe(wave, ask, socket.caller)))
+        if len(self._received) > HEADER.size + size:
+            had = len(self._received) - HEADER.size
+            raise InputError(f"the recording has {had:,} bytes, its header says {size:,}")
+        samples = memoryview(self._received)[HEADER.size :]
+        wave = wav.wav_file(samples, tag=wav.FLOAT, width=SAMPLE, sample_rate=rate)
+        self._received = bytearray()
+        await self.socket.send(_result(await self.speech.transcribe(wave, await self.ask(), self.caller)))
+
+    async def ask(self) -> Ask:
+        return Ask(model=self.socket.query.get("model", ""))
+
+    async def command(self, text: str) -> None:
+        if text != END:
+            raise InputError(f"expected a recording or {END!r}, got {text[:80]!r}")
+        self.is_over = True
+
+
+routes = OfflineConversation.routes
 
 
 def _header(received: bytearray) -> tuple[int, int]:

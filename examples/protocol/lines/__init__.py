@@ -1,0 +1,1 @@
+"""Lines: recordings and live streams become lines of plain text."""

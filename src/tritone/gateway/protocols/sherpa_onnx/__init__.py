@@ -1,0 +1,1 @@
+"""The protocols of the clients of sherpa-onnx's WebSocket servers."""

@@ -1,0 +1,1 @@
+"""The protocol of the clients of WeNet's WebSocket server."""

@@ -1,0 +1,12 @@
+"""What `tritone gateway` may be told of Wyoming."""
+
+from dataclasses import dataclass
+
+from tritone.options.fields import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class WyomingOptions:
+    """Options of the protocol."""
+
+    wyoming_languages: str = option("en", "Languages that Home Assistant is offered, with commas.", metavar="CODES")
