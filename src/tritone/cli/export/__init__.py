@@ -36,6 +36,9 @@ class Exports(Group):
         super().__init__(*args, **settings)
         self.commands: Any = _Commands()
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)  # typer asks each command whether it is hidden, which would make all of them
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _sentence(families()[name])) for name in self.commands])
