@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import toy
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime import TensorSpec, open_graph
-from tritone.runtime.onnx.external_data import locations, parsed
+from tritone.runtime.files.external_data import locations, parsed
 
 
 def test_a_graph_knows_its_tensors_and_runs(toy_bundle: Path) -> None:

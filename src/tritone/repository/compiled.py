@@ -28,6 +28,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tritone.errors import InputError, OperatorError, StorageError
 from tritone.paths import explained, sha256_of
 from tritone.repository.stored import MAX_INDEX_BYTES, FileFacts
+from tritone.runtime.kept import distrust, make_private, stamp_digest
+from tritone.runtime.kept import root as kept_root
 from tritone.storage import Entry, Store, open_store, parse
 from tritone.storage.address import scheme_of
 from tritone.storage.transfer import Upload, download, upload
@@ -84,7 +86,6 @@ def push_compiled(folder: Path, store: Store, device: str) -> Moved:
         OperatorError: nothing of it is compiled here, or there is no such device.
         StorageError, StorageUnreachableError: as of `Store`.
     """
-    from tritone.runtime.torch.compiled import stamp_digest
     from tritone.runtime.torch.kept import kept_files, stamp_here
 
     stamp = stamp_here(device)
@@ -119,8 +120,6 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
         StorageUnreachableError: as of `Store`.
     """
     require_trust(store, trust)
-    from tritone.runtime.torch.compiled import distrust, make_private, stamp_digest
-    from tritone.runtime.torch.kept import root as kept_root
     from tritone.runtime.torch.kept import stamp_here
 
     stamp, root = stamp_here(device), kept_root()

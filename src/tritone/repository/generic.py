@@ -25,7 +25,7 @@ from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
 from tritone.runtime import RUNTIMES
-from tritone.runtime.python.requirements import check_requirements
+from tritone.runtime.functions.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
 # Our clock ends an idle sequence first, since our message has more than that START is missing.

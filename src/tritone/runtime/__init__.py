@@ -142,11 +142,11 @@ def describe_graph(path: Path) -> GraphDescription:
     if start == b"PK\x03\x04":
         if lack := _lack(RUNTIMES["torch"]):
             raise MissingDependencyError(f"{path.name} needs {lack}.")
-        found: GraphDescription = import_module("tritone.runtime.torch.description").describe(path)
+        found: GraphDescription = import_module("tritone.runtime.files.torch_description").describe(path)
         return found
     if path.suffix == RUNTIMES["tensorrt"].suffix:
         raise BundleError(f"{path} is an engine of TensorRT, which shows nothing until TensorRT has loaded it")
-    found = import_module("tritone.runtime.onnx.description").describe(path)
+    found = import_module("tritone.runtime.files.onnx_description").describe(path)
     return found
 
 

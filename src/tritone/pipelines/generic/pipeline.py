@@ -21,9 +21,9 @@ from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import isolated, prepared, with_options
+from tritone.runtime.functions.signature import Models
 from tritone.runtime.graph import Array
 from tritone.runtime.python.graph import PythonGraph
-from tritone.runtime.python.signature import Models
 
 Arrays = Mapping[str, npt.ArrayLike]
 

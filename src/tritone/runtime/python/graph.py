@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tritone.runtime.device import cuda_index
+from tritone.runtime.functions.function import PythonFunction
+from tritone.runtime.functions.signature import TYPES, Argument, Models
 from tritone.runtime.graph import Array, FunctionStamp, TensorSpec
-from tritone.runtime.python.function import PythonFunction
-from tritone.runtime.python.signature import TYPES, Argument, Models
 from tritone.runtime.slots import HostGraph
 
 
