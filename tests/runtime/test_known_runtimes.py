@@ -94,9 +94,10 @@ def test_a_graph_of_another_packages_runtime_is_described_and_run(install: Calla
     assert (obstacle("scaled", "cpu"), obstacle("scaled", "cuda")) == (None, "it knows no GPU; use device cpu")
 
 
-def test_a_file_of_ours_stays_with_our_runtime(install: Callable[..., None]) -> None:
+def test_a_file_of_ours_stays_with_our_runtime_unless_another_is_asked_for(install: Callable[..., None]) -> None:
     install(suffix=".onnx")
-    assert fitting(Path("model.onnx"), "scaled").name == "onnxruntime"
+    assert fitting(Path("model.onnx")).name == "onnxruntime"
+    assert fitting(Path("model.onnx"), "scaled").name == "scaled"
 
 
 def test_what_another_packages_runtime_needs_is_told_as_of_ours(install: Callable[..., None], tmp_path: Path) -> None:
@@ -126,22 +127,27 @@ def test_a_bundle_with_graphs_of_a_runtime_that_is_not_here_runs_by_its_others(
         choose(alone, "encoder")
 
 
+def test_a_file_is_not_run_as_what_its_manifest_does_not_say(tmp_path: Path, toy_bundle: Path) -> None:
+    """A script or a function that is given as a graph in ONNX would run without being asked for."""
+    bundle = with_graph_of("onnxruntime", toy_bundle, tmp_path / "bundle", "encoder.py")
+    with pytest.raises(BundleError, match=r"encoder\.py is no graph for runtime onnxruntime, whose files are \.onnx"):
+        open_chosen(bundle, "encoder")
+
+
 def test_the_name_of_a_runtime_in_a_manifest_is_a_word(tmp_path: Path, toy_bundle: Path) -> None:
     with pytest.raises(BundleError, match=r"runtime"):
         with_graph_of("../elsewhere", toy_bundle, tmp_path / "bundle")
 
 
-def with_graph_of(runtime: str, source: Path, folder: Path) -> Bundle:
+def with_graph_of(runtime: str, source: Path, folder: Path, file: str = "encoder.scale") -> Bundle:
     """A bundle whose first encoder is for another runtime."""
     folder.mkdir()
     for each in source.iterdir():
         (folder / each.name).write_bytes(each.read_bytes())
-    (folder / "encoder.scale").write_text("3", encoding="utf-8")
+    (folder / file).write_text("3", encoding="utf-8")
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     sha256 = "0" * 64
-    manifest["artifacts"].insert(
-        0, {"role": "encoder", "runtime": runtime, "files": ["encoder.scale"], "sha256": [sha256]}
-    )
+    manifest["artifacts"].insert(0, {"role": "encoder", "runtime": runtime, "files": [file], "sha256": [sha256]})
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return Bundle.open(folder)
 

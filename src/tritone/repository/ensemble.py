@@ -239,7 +239,7 @@ def _signature(bundle: Bundle, artifact: Artifact) -> Signature:
     for each in (artifact, *(other for other in bundle.artifacts("acoustic") if other.runtime == "onnxruntime")):
         if obstacle(each.runtime, "cpu") is None:
             path = bundle.file(each.files[0])
-            graph = open_graph(path)
+            graph = open_graph(path, runtime=each.runtime)
             check_graph(graph, bundle, "acoustic", path)
             return Signature(dict(graph.inputs), dict(graph.outputs))
     return Signature(*kind_of(bundle).tensors(bundle.manifest, "acoustic"))

@@ -40,12 +40,14 @@ def open_graph(
     Arguments and errors as of `OnnxGraph` and `TorchGraph`.
 
     Args:
-        runtime: one of `runtimes()` that is `named`; of any other name, and None, the file's own.
+        runtime: one of `runtimes()`; None takes the file's own. What is in a bundle is opened by the one that its
+            manifest says, or another that runs those graphs, so that no file runs as what nobody asked for.
         engine: what an engine was built with, as its manifest says; of no other graph.
         function: which function of a file of Python, as its manifest says; of no other graph.
         packed, quiet: as of `OnnxGraph`; of other graphs they say nothing.
 
     Raises:
+        BundleError: the runtime that was asked for has other files.
         MissingDependencyError: the runtime is not installed.
         ValueError: no runtime that is here has such files.
     """

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tritone import runtime as ours
+from tritone.errors import BundleError
 from tritone.pages import all_pages, built_in
 from tritone.runtime.runtime import Runtime
 
@@ -32,20 +33,27 @@ def programs_of(name: str) -> str:
     return "" if found is None else found.programs
 
 
-def check_runtime(name: str) -> None:
-    """Raise `ValueError` if there is no runtime of a name."""
-    if find(name) is None:
+def check_runtime(name: str) -> Runtime:
+    """The runtime of a name; raises `ValueError` if there is none."""
+    if (found := find(name)) is None:
         raise ValueError(f"runtime must be one of {', '.join(runtimes())}, got {name!r}")
+    return found
 
 
 def fitting(path: Path, name: str | None = None) -> Runtime:
-    """The runtime of a file by its suffix, or another one that was asked for by name and runs such files.
+    """The runtime of a file: the one that was asked for by name, or else by the file's suffix.
 
     Raises:
-        ValueError: there is none.
+        BundleError: it is no file of the runtime that was asked for.
+        ValueError: there is no such runtime, or none has such files.
     """
-    asked = find(name) if name else None
-    if asked is not None and asked.named and asked.suffix == path.suffix:
+    if name:
+        asked = check_runtime(name)
+        if asked.suffix != path.suffix:
+            raise BundleError(
+                f"{path} is no graph for runtime {name}, whose files are {asked.suffix}. Do not use this bundle unless "
+                "you know who made it; export the model again."
+            )
         return asked
     if (own := _own(path.suffix)) is None:
         suffixes = dict.fromkeys(each.suffix for each in runtimes().values())

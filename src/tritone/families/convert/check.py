@@ -129,7 +129,7 @@ def open_side(text: str) -> Runnable:
     else:
         bundle = Bundle.open(head)
         artifact = _chosen(bundle, options)
-        path, chosen = bundle.file(artifact.files[0]), {"engine": artifact.engine}
+        path, chosen = bundle.file(artifact.files[0]), {"engine": artifact.engine, "runtime": artifact.runtime}
     return open_graph(path, device, None if threads is None else int(threads), **chosen)
 
 

@@ -33,9 +33,8 @@ def open_chosen(
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
     if artifact.runtime == "python":
         stamp["function"] = _function(bundle, artifact)
-    graph = open_graph(
-        path, placement.device, placement.threads, split_calls=split_calls, runtime=placement.runtime, **stamp
-    )
+    runtime = placement.runtime or artifact.runtime
+    graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, runtime=runtime, **stamp)
     check_graph(graph, bundle, role, path)
     return artifact, graph
 

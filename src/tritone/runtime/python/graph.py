@@ -2,7 +2,7 @@
 
     bundle/python, "steps:tokenize"  ->  PythonGraph
 
-Such a file is a program of the bundle's author; see `function.py`.
+Such a file is a program of the bundle's author; see `runtime/functions/function.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
