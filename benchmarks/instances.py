@@ -88,7 +88,7 @@ class Products(Instant):
         super().__init__(graph, words, widens=True)
         import torch
 
-        from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
+        from tritone.runtime.cuda.queue import CudaQueue, Replays, widening
 
         self.buckets = [Bucket(ROWS, PADDED)]
         self._torch = torch

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from tritone.pipelines.graphs import filling
+from tritone.runtime.cuda.queue import CudaQueue, Replays, widening
 from tritone.runtime.graph import Array, TensorSpec
-from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 
 SAMPLES, PADDED = 160_000, 163_840
 WIDTH = 8192  # of the stand-in's square matrices

@@ -254,7 +254,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
     from benchmarks.models.plain_speaker import PlainNetwork
     from benchmarks.models.speaker import config_of, parse_config, random_network
     from tritone.families.export.precision import DTYPES
-    from tritone.runtime.torch.cuda import EXACT
+    from tritone.runtime.cuda.queue import EXACT
 
     network = PlainNetwork(random_network(parse_config(config_of(size)))).to(given.device, DTYPES[given.precision])
     features = torch.from_numpy(ready).to(given.device)

@@ -46,7 +46,7 @@ from tritone.pipelines.whisper.engine import Engine
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.report.stamp import Stamp
 from tritone.repository import ModelOptions, build_repository
-from tritone.runtime.torch.steps import Steps
+from tritone.runtime.cuda.steps import Steps
 from tritone.search.device.attending import Network, Sizes
 from tritone.server import ServerOptions, TritonServer
 

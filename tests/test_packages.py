@@ -195,11 +195,14 @@ def test_a_heavy_package_is_imported_by_its_own_package_alone(package: str) -> N
 def test_torch_is_imported_by_its_own_runtime_alone() -> None:
     """Whoever serves with onnxruntime does without it. Engines of TensorRT use its memory."""
     users = {
-        path.relative_to(PACKAGE / "runtime").parts[0]
+        path.relative_to(PACKAGE / "runtime")
         for path in (PACKAGE / "runtime").rglob("*.py")
         if any(n.split(".")[0] == "torch" for n in imports(path))
     }
-    assert users == {"torch", "tensorrt"}
+    assert {path.parts[0] for path in users} == {"torch", "tensorrt", "cuda", "files"}
+    assert {path.stem for path in users if path.parts[0] == "files"} == {
+        *("archive", "builder", "operators", "program", "records", "torch_description")  # of torch's own files
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Families, stores and protocols are folders that can be taken out: nobody else imports one or has its name."""
+"""Families, runtimes, stores and protocols are folders that can be taken out: nobody imports one or has its name."""
 
 import http.client
 import os
@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -20,7 +20,8 @@ from websockets.typing import Subprotocol
 from tritone.corpus.clips import read_clips
 from tritone.families.known import families
 from tritone.gateway.protocols import all_protocols
-from walls import PACKAGE, compared, imported, in_tables, occurs
+from tritone.runtime.known import runtimes
+from walls import PACKAGE, compared, imported, in_tables, occurs, tables
 
 FAMILIES = sorted(path.parent.name for path in (PACKAGE / "families").glob("*/family.py"))
 ORDINARY = {"generic", "hf"}
@@ -74,6 +75,41 @@ def test_a_family_says_where_its_document_is(name: str) -> None:
     assert (PACKAGE.parents[1] / families()[name].page).is_file()
 
 
+RUNTIMES = sorted(path.parent.name for path in (PACKAGE / "runtime").glob("*/runtime.py"))
+OTHER_PACKAGES = {"llvmlite", "numpy", "onnx", "onnxscript"}
+"""Names of runtimes are those of packages, too: a table that has another package is one of packages."""
+LIBRARIES = "the names of NVIDIA's libraries, one of which an engine is built with"
+UNREAD = "packages whose objects in a checkpoint are not made"
+BACKENDS = "the names of Triton's own backends"
+TABLES = {
+    ("tensorrt", "bundle/manifest.py"): LIBRARIES,
+    ("tensorrt", "runtime/cuda/tensorrt.py"): LIBRARIES,
+    ("torch", "families/export/hf_folder.py"): "keys of configs of transformers",
+    ("torch", "families/pyannote/export.py"): UNREAD,
+    ("torch", "families/wespeaker/lightning.py"): UNREAD,
+    ("python", "loadtest/plans/build_options.py"): BACKENDS,
+    ("python", "server/layout.py"): BACKENDS,
+}
+"""Files that may have a table with a runtime's name, with the reason; the list may only shrink."""
+MOST_TABLES = 7
+
+
+@pytest.mark.parametrize("folder", RUNTIMES)
+def test_nobody_imports_a_runtime_or_has_its_name_in_a_table(folder: str) -> None:
+    module = f"tritone.runtime.{folder}"
+    names = {name for name, each in runtimes().items() if each.package == module}
+    assert names
+    seen = set()
+    for path in _outside(PACKAGE / "runtime" / folder):
+        place = str(path.relative_to(PACKAGE))
+        assert [each for each in imported(path) if f"{each}.".startswith(f"{module}.")] == [], place
+        assert not occurs(module.replace(".", " "), path), f"{place} has the name of the module {module}"
+        if any(names & table and not OTHER_PACKAGES & table for table in tables(path)):
+            seen.add((folder, place))
+    assert seen == {each for each in TABLES if each[0] == folder}
+    assert len(TABLES) <= MOST_TABLES
+
+
 STORES = sorted(path.parent.name for path in (PACKAGE / "storage").glob("*/scheme.py"))
 IN_TABLES = {("az", "families/whisper/tokens.py"): "the code of the language Azerbaijani"}
 """Files that may have the scheme of a store in a table, with the reason; the list may only shrink."""
@@ -122,42 +158,88 @@ for address in sys.argv[1:]:
 """
 
 
+Run = Callable[..., str]
+COMMAND = ("-c", "from tritone.cli.main import app; app(prog_name='tritone')")
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> Callable[..., Run]:
+    """Copies the package without some of its folders, tries all that is left, and runs more in the copy."""
+
+    def taken_out(*folders: str) -> Run:
+        shutil.copytree(PACKAGE, tmp_path / "tritone", ignore=shutil.ignore_patterns("__pycache__"))
+        for each in folders:
+            shutil.rmtree(tmp_path / "tritone" / each)
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
+
+        def run(*words: str, code: int = 0) -> str:
+            command = [sys.executable, *words]
+            done = subprocess.run(
+                command, env=environment, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=99
+            )
+            assert done.returncode == code, done.stdout + done.stderr
+            return done.stdout + done.stderr if code else done.stdout
+
+        wrong, length = run("-c", IMPORT_ALL, str(read_clips()[0].path)).rsplit("\n", 2)[:2]
+        assert wrong == ""
+        assert int(length) > 0
+        assert "CTC" in run(*COMMAND, "inspect", "demo-asr")
+        assert "transcribe" in run(*COMMAND, "--help")
+        return run
+
+    return taken_out
+
+
 @pytest.mark.slow
-def test_families_and_stores_are_taken_out_for_real(tmp_path: Path) -> None:
+def test_families_and_stores_are_taken_out_for_real(without: Callable[..., Run]) -> None:
     """Three families, three more by the seed of the day, and stores: all else is imported, printed and loaded."""
     seed = date.today().isoformat()
     others = [each for each in FAMILIES if each not in TAKEN_OUT and each != "generic"]
     gone = [*TAKEN_OUT, *random.Random(seed).sample(others, 3)]
     sys.stdout.write(f"seed {seed}: {', '.join(gone)} are taken out\n")
-    shutil.copytree(PACKAGE, tmp_path / "tritone", ignore=shutil.ignore_patterns("__pycache__"))
-    for each in gone:
-        shutil.rmtree(tmp_path / "tritone" / "families" / each)
-    for each in STORES_OUT:
-        shutil.rmtree(tmp_path / "tritone" / "storage" / each)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"}
-
-    def run(*words: str) -> str:
-        command = [sys.executable, *words]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=99)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    wrong, length = run("-c", IMPORT_ALL, str(read_clips()[0].path)).rsplit("\n", 2)[:2]
-    assert wrong == ""
-    assert int(length) > 0
-    command = ("-c", "from tritone.cli.main import app; app(prog_name='tritone')")
+    run = without(*(f"families/{each}" for each in gone), *(f"storage/{each}" for each in STORES_OUT))
     listed = re.findall(
-        r"^  ([a-z][a-z-]+) ", run(*command, "export", "--help").partition("Commands:")[2], re.MULTILINE
+        r"^  ([a-z][a-z-]+) ", run(*COMMAND, "export", "--help").partition("Commands:")[2], re.MULTILINE
     )
     names = {each: each.replace("_", "-") for each in FAMILIES}
     assert set(names.values()) - set(listed) - {"generic"} == {names[each] for each in gone}
-    assert "CTC" in run(*command, "inspect", "demo-asr")
-    assert "s3://BUCKET/FOLDER, or a folder" in " ".join(run(*command, "repo", "push", "--help").split())
+    assert "s3://BUCKET/FOLDER, or a folder" in " ".join(run(*COMMAND, "repo", "push", "--help").split())
     told = run("-c", LOAD_ALL, *(f"{each}://owner/name" for each in STORES_OUT)).splitlines()
     for each, message in zip(STORES_OUT, told, strict=True):
         head, _, known = message.partition(" is not supported here. ")
         assert head == f"{each}://owner/name: a path with the scheme {each}://"
         assert set(re.findall(r"(\w+)://", known)) == {"s3"}
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from tritone.errors import BundleError
+from tritone.runtime import describe_graph, obstacle, open_graph
+from tritone.runtime.known import runtimes
+print(*runtimes())
+for use in (open_graph, describe_graph):
+    try:
+        use(Path("model.pt2"))
+    except (ValueError, BundleError) as error:
+        print(error)
+print(obstacle("torch", "cpu"))
+"""
+
+
+@pytest.mark.slow
+def test_runtimes_are_taken_out_for_real(without: Callable[..., Run], tmp_path: Path) -> None:
+    """All but onnxruntime, which the shipped models are for."""
+    gone = [each for each in RUNTIMES if each != "onnx"]
+    run = without(*(f"runtime/{each}" for each in gone))
+    (tmp_path / "model.pt2").write_bytes(b"PK\x03\x04" + bytes(100))
+    names, file, described, name = run("-c", OPEN).splitlines()
+    assert names == "onnxruntime"
+    assert file == "graphs are files .onnx, of the runtimes that are here; got model.pt2"
+    assert "no runtime that is here has files .pt2: there is onnxruntime" in described
+    assert name == "there is no such runtime here, but onnxruntime"
+    words = (*COMMAND, "transcribe", "--model", "demo-asr", "--runtime", "torch", str(read_clips()[0].path))
+    assert "runtime must be one of onnxruntime, got 'torch'" in " ".join(run(*words, code=2).split())
 
 
 # Protocols of the gateway.

@@ -19,9 +19,9 @@ from benchmarks.gpu.plain import Plain
 from benchmarks.models.pieces import speech
 from tritone.bundle import Bundle
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.runtime.files.program import read_program
 from tritone.runtime.graph import TensorSpec
 from tritone.runtime.slots import state_shape
-from tritone.runtime.torch.program import read_program
 
 WARM_UPS = 3
 PARTS = 5  # of a measurement; its median counts

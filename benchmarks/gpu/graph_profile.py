@@ -29,8 +29,8 @@ from tritone.families.export.torch_program import save_program
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph, make_fbank
 from tritone.families.wenet.model import AsrModel
+from tritone.runtime.files.program import read_program
 from tritone.runtime.torch.lowering import lower
-from tritone.runtime.torch.program import read_program
 
 OUTPUTS = ("best_tokens", "best_log_probs", "num_frames")
 MODES: dict[str, Callable[[fx.GraphModule], Any]] = {

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.whisper.options import DecodingOptions
     from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.pipelines.wiring.ensemble import Ensemble
-    from tritone.runtime.python.signature import Models
+    from tritone.runtime.graph import Models
     from tritone.search.activity import ActivityOptions
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import SearchOptions
@@ -102,7 +102,7 @@ LAZY = {
     "FrameScores": "tritone.pipelines.frames",
     "GenericModel": "tritone.pipelines.generic.model",
     "Model": "tritone.pipelines.model",
-    "Models": "tritone.runtime.python.signature",
+    "Models": "tritone.runtime.graph",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",

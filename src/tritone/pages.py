@@ -43,9 +43,9 @@ class Page:
     interface: int = 0
 
     def look_up(self, name: str) -> Any:
-        """What `module:name` is in the part's package."""
+        """What `module:name` is in the part's package, or `.module:name` in the package around it."""
         module, _, attribute = name.partition(":")
-        return getattr(import_module(f"{self.package}.{module}"), attribute)
+        return getattr(import_module(f".{module}", self.package), attribute)
 
 
 AnyPage = TypeVar("AnyPage", bound=Page)

@@ -24,7 +24,7 @@ from tritone.errors import ExportError, MissingDependencyError, OperatorError
 from tritone.families.convert.calls import InputFiles
 from tritone.families.convert.convert import Target, convert_onnx
 from tritone.pipelines import open_offline
-from tritone.runtime.tensorrt.library import Gpu, Library
+from tritone.runtime.cuda.tensorrt import Gpu, Library
 from tritone.tensorrt import library
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.bundled import build_engines

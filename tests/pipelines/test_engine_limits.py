@@ -29,11 +29,11 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
 from tritone.runtime import obstacle, open_graph
+from tritone.runtime.cuda import tensorrt as tensorrt_library
+from tritone.runtime.cuda.tensorrt import Gpu, Library
 from tritone.runtime.graph import Array, Bucket, Graph, TensorSpec
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.tensorrt import graph as tensorrt
-from tritone.runtime.tensorrt import library as tensorrt_library
-from tritone.runtime.tensorrt.library import Gpu, Library
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 

@@ -13,10 +13,12 @@ from tritone.cli.main import app
 from tritone.errors import InputError, OperatorError, StorageError
 from tritone.repository import compiled as stored
 from tritone.repository.compiled import INDEX, pull_compiled, push_compiled, store_beside
+from tritone.runtime.cuda.kernels import stamp_of
+from tritone.runtime.files.program import read_program
 from tritone.runtime.graph import Bucket
-from tritone.runtime.torch import compiled, kept
-from tritone.runtime.torch.compiled import CompiledStore, input_shapes, kernels_of, stamp_of
-from tritone.runtime.torch.program import read_program
+from tritone.runtime.kept import kernels_of, stamp_digest
+from tritone.runtime.torch import kept
+from tritone.runtime.torch.compiled import CompiledStore, input_shapes
 from tritone.storage.folder_store import FolderStore
 
 CPU = torch.device("cpu")
@@ -117,7 +119,7 @@ def test_kernels_find_their_files_where_they_were_pulled_to(there: FolderStore, 
         "k.cubin": "code",
         "__grp__k.json": json.dumps({"child_paths": {"k.cubin": "/else/k.cubin"}}),
     }
-    where = compiled.stamp_digest(stamp)
+    where = stamp_digest(stamp)
     (index,) = there.folder.rglob(f"**/{INDEX}")
     content = json.loads(index.read_text(encoding="utf-8"))
     folder.mkdir()

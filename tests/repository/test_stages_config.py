@@ -41,7 +41,7 @@ from tritone.repository import (
 from tritone.repository.config import model_config
 from tritone.repository.ensemble import native_backends
 from tritone.repository.instances import AUTO, STREAMS_ON_GPU, USUAL
-from tritone.repository.native import NATIVE
+from tritone.repository.native import natives
 from tritone.repository.stage_config import Signature, acoustic_config, ensemble_config
 from tritone.runtime import TensorSpec
 from tritone.server import TritonServer
@@ -310,7 +310,7 @@ def test_the_backend_of_pytorch_goes_by_places(staged: Path) -> None:
         {"features": any_frames, "num_samples": counts},
         {"log_probs": any_frames, "num_frames": counts, "encoder_out": any_frames, "best_tokens": counts},
     )
-    common: dict[str, Any] = {"backend": NATIVE["torchscript"]}
+    common: dict[str, Any] = {"backend": natives()["torchscript"]}
     config = acoustic_config("m-acoustic", ModelOptions(), Instances(), bundle, signature, ("num_frames",), **common)
     assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "model.pt")
     assert [each.name for each in config.input] == ["features__0", "num_samples__1"]

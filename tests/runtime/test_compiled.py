@@ -28,12 +28,13 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.preparing import Preparing
-from tritone.runtime import open_graph
+from tritone.runtime import kept, open_graph
+from tritone.runtime.cuda import kernels
+from tritone.runtime.files.program import read_program
 from tritone.runtime.graph import Bucket
 from tritone.runtime.torch import compiled, compiler, compiling
 from tritone.runtime.torch.compiled import CompiledStore, input_shapes, most_rows, program_digest
 from tritone.runtime.torch.graph import TorchGraph
-from tritone.runtime.torch.program import read_program
 
 CPU = torch.device("cpu")
 OUTPUTS = ("num_frames", "best_tokens")
@@ -188,7 +189,7 @@ def test_what_belongs_to_another_user_is_not_run(
     keep(store_of(path), "77")
     owner = os.geteuid()
     monkeypatch.setattr(compiled.os, "geteuid", lambda: owner + 1)
-    monkeypatch.setattr(compiled, "TRUSTED", ())  # root's would be run
+    monkeypatch.setattr(kept, "TRUSTED", ())  # root's would be run
     assert TorchGraph(path, threads=1).buckets_for(()) == []
     assert f"belongs to user {owner}, not to {owner + 1}" in caplog.text
 
@@ -219,7 +220,7 @@ def test_the_cache_is_for_its_user_alone(toy_bundle_of_both: Path, cache: Path) 
     assert store.root == cache / "compiled"
     assert {path.stat().st_mode & 0o777 for path in (store.root, store.folder.parent, store.folder)} == {0o700}
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
-    assert json.loads((file.parent / "stamp.json").read_text(encoding="utf-8")) == compiled.stamp_of(CPU)
+    assert json.loads((file.parent / "stamp.json").read_text(encoding="utf-8")) == kernels.stamp_of(CPU)
 
 
 def test_a_graph_that_cannot_be_compiled_says_what_can(toy_bundle_of_both: Path) -> None:
@@ -392,20 +393,20 @@ def test_a_process_that_compiles_ends_with_the_one_that_asked() -> None:
 def test_kernels_are_kept_in_the_cache_unless_others_could_write_to_it(
     cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(compiled.KERNELS, "elsewhere")
-    compiled.keep_kernels(CPU)
-    assert os.environ[compiled.KERNELS] == "elsewhere"
-    monkeypatch.delenv(compiled.KERNELS)
+    monkeypatch.setenv(kernels.KERNELS, "elsewhere")
+    kernels.keep_kernels(CPU)
+    assert os.environ[kernels.KERNELS] == "elsewhere"
+    monkeypatch.delenv(kernels.KERNELS)
     (cache / "compiled").mkdir(parents=True, mode=0o777)
     (cache / "compiled").chmod(0o777)
-    compiled.keep_kernels(CPU)
-    assert compiled.KERNELS not in os.environ
+    kernels.keep_kernels(CPU)
+    assert kernels.KERNELS not in os.environ
     assert "kernels that were compiled are not used" in caplog.text
     (cache / "compiled").chmod(0o700)
     monkeypatch.setattr(compiled.os, "environ", own := dict(os.environ))
-    compiled.keep_kernels(CPU)
-    assert own[compiled.KERNELS] == str(compiled.kernels_of(cache / "compiled", compiled.stamp_of(CPU)))
-    assert Path(own[compiled.KERNELS]).stat().st_mode & 0o777 == 0o700
+    kernels.keep_kernels(CPU)
+    assert own[kernels.KERNELS] == str(kept.kernels_of(cache / "compiled", kernels.stamp_of(CPU)))
+    assert Path(own[kernels.KERNELS]).stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.gpu

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from effort import examples
 from tritone.errors import BundleError
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.onnx import fusing
-from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.graph import OnnxGraph
 
 pytestmark = pytest.mark.skipif(fusing.library() is None, reason=f"not fused here: {fusing.obstacle()}")

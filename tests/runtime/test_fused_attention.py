@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 from effort import examples
 from tritone.families.onnx.builder import Builder
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.onnx import fusing
-from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.graph import OnnxGraph
 
 RNG = np.random.default_rng(3)

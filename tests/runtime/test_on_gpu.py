@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tritone.runtime.torch.cuda import CudaQueue, Replays  # noqa: E402  # torch may be missing
+from tritone.runtime.cuda.queue import CudaQueue, Replays  # noqa: E402  # torch may be missing
 from tritone.runtime.torch.graph import TorchGraph  # noqa: E402
 
 pytestmark = pytest.mark.gpu

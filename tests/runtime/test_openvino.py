@@ -11,13 +11,13 @@ from onnx import TensorProto, helper
 import toy
 from tritone import load
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import READERS
 from tritone.corpus.clips import read_clips
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
-from tritone.runtime import RUNTIMES, open_graph
+from tritone.runtime import open_graph
+from tritone.runtime.known import graphs_of, runtimes
 
 pytest.importorskip("openvino")
 
@@ -69,11 +69,10 @@ def test_streams_have_their_states(toy_bundle_of_both: Path) -> None:
     assert said == texts
 
 
-def test_runtimes_that_must_be_named_read_the_files_of_another() -> None:
-    named = {name: each for name, each in RUNTIMES.items() if each.named}
-    assert {name: RUNTIMES[other].suffix for name, other in READERS.items()} == {
-        name: each.suffix for name, each in named.items()
-    }
+def test_runtimes_that_must_be_named_run_the_graphs_of_another() -> None:
+    named = {name: each for name, each in runtimes().items() if each.named}
+    assert {name: graphs_of(name) for name in named} == {"openvino": "onnxruntime"}
+    assert all(runtimes()[graphs_of(name) or ""].suffix == each.suffix for name, each in named.items())
 
 
 def test_it_runs_where_it_is_named_and_on_the_cpu_alone(toy_bundle: Path) -> None:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from tritone.errors import BundleError, InputError, MissingDependencyError, OperatorError
-from tritone.runtime.python.function import PythonFunction
-from tritone.runtime.python.requirements import check_requirements, imported, requirements_of
-from tritone.runtime.python.signature import Argument, Models, read_signature
+from tritone.runtime.functions.function import PythonFunction
+from tritone.runtime.functions.requirements import check_requirements, imported, requirements_of
+from tritone.runtime.functions.signature import Argument, Models, read_signature
 
 STEPS = """
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import toy
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime import TensorSpec, open_graph
-from tritone.runtime.onnx.external_data import locations, parsed
+from tritone.runtime.files.external_data import locations, parsed
 
 
 def test_a_graph_knows_its_tensors_and_runs(toy_bundle: Path) -> None:
@@ -82,7 +82,9 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "encoder.onnx").write_bytes(b"this is not a graph")
     with pytest.raises(BundleError, match=r"cannot open .*encoder\.onnx"):
         open_graph(tmp_path / "encoder.onnx")
-    with pytest.raises(ValueError, match=r"graphs are files \.onnx, \.pt2, \.ts, \.plan, \.py, got"):
+    with pytest.raises(
+        ValueError, match=r"graphs are files \.onnx, \.pt2, \.ts, \.plan, \.py, of the runtimes that are here; got"
+    ):
         open_graph(tmp_path / "encoder.pt")
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from tritone.errors import OperatorError
 from tritone.runtime import TensorSpec
+from tritone.runtime.cuda.queue import Replays
+from tritone.runtime.cuda.slots import DeviceSlots
 from tritone.runtime.graph import Array
 from tritone.runtime.slots import HostSlots, growing_axis, state_shape
-from tritone.runtime.torch.cuda import Replays
-from tritone.runtime.torch.slots import DeviceSlots
 
 NEW = 3  # columns that a step adds
 STATES = {

@@ -21,13 +21,13 @@ from tritone.installing import pip_install
 from tritone.pipelines import Step, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
+from tritone.runtime.cuda import queue as torch_cuda
+from tritone.runtime.cuda.held import Held
+from tritone.runtime.cuda.queue import CudaQueue, Replays
+from tritone.runtime.cuda.slots import DeviceSlots
 from tritone.runtime.graph import HELD, PCM_SCALE, Bucket
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch import cuda as torch_cuda
-from tritone.runtime.torch.cuda import CudaQueue, Replays
 from tritone.runtime.torch.graph import TorchGraph
-from tritone.runtime.torch.held import Held
-from tritone.runtime.torch.slots import DeviceSlots
 
 NEVER = 10**9  # calls
 STATES = {"offset": TensorSpec(np.dtype(np.int64), ()), "level": TensorSpec(np.dtype(np.float32), (1,))}

@@ -20,7 +20,7 @@ from effort import examples
 from tritone.errors import BundleError
 from tritone.families.export.torch_program import rounded, save_program
 from tritone.runtime import Graph, TensorSpec, open_graph
-from tritone.runtime.torch.program import read_program
+from tritone.runtime.files.program import read_program
 
 CPU = torch.device("cpu")
 

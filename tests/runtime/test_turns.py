@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tritone.runtime.torch import turns as module
-from tritone.runtime.torch.turns import Permit, Turns
+from tritone.runtime.cuda import turns as module
+from tritone.runtime.cuda.turns import Permit, Turns
 
 TIMEOUT_S = 60.0
 TAKES = """
 import sys
 from pathlib import Path
-from tritone.runtime.torch.turns import Turns
+from tritone.runtime.cuda.turns import Turns
 permit = Turns("gpu", 1, Path(sys.argv[1])).take()
 print("taken", flush=True)
 sys.stdin.read()

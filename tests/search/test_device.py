@@ -20,8 +20,8 @@ from tritone.search.transducer.traced import traced
 
 torch = pytest.importorskip("torch")
 
-from tritone.runtime.torch.held import Held  # noqa: E402  # needs torch
-from tritone.runtime.torch.loop import DeviceLoops  # noqa: E402
+from tritone.runtime.cuda.held import Held  # noqa: E402  # needs torch
+from tritone.runtime.cuda.loop import DeviceLoops  # noqa: E402
 from tritone.search.device import ctc  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
 from tritone.search.device.kernels_for import (  # noqa: E402

@@ -22,7 +22,7 @@ from tritone.search.transducer.modified_beam import ModifiedBeam
 torch = pytest.importorskip("torch")
 
 from tritone.pipelines.searching.on_device import DeviceTransducer  # noqa: E402  # needs torch
-from tritone.runtime.torch.held import Held  # noqa: E402
+from tritone.runtime.cuda.held import Held  # noqa: E402
 from tritone.search.device import bonuses, stateful  # noqa: E402
 from tritone.search.device.bonuses import BonusTables  # noqa: E402
 

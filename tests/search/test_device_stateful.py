@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from tritone.families.nemo.config import TransducerConfig  # noqa: E402  # needs torch
 from tritone.families.nemo.transducer import Joint, Predictor  # noqa: E402
 from tritone.pipelines.searching.on_device import DeviceTransducer  # noqa: E402
-from tritone.runtime.torch.held import Held  # noqa: E402
+from tritone.runtime.cuda.held import Held  # noqa: E402
 from tritone.search.device import greedy, stateful  # noqa: E402
 from tritone.search.transducer.device_beam import DeviceState  # noqa: E402
 

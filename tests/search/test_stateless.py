@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from tritone.families.export.joiner import JoinerGraph  # noqa: E402  # needs torch
 from tritone.families.icefall.graphs import PredictorGraph  # noqa: E402
 from tritone.families.icefall.stateless import Joiner, PredictorConfig, StatelessPredictor  # noqa: E402
-from tritone.runtime.torch.program import read_program  # noqa: E402
+from tritone.runtime.files.program import read_program  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
 from tritone.search.device.kernels_for import VOCAB, fault_of_whole, whole_for  # noqa: E402
 from tritone.search.device.modified_beam import ModifiedBeamLoop  # noqa: E402

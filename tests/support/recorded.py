@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tritone.runtime.torch.loop import DeviceLoops
+from tritone.runtime.cuda.loop import DeviceLoops
 
 
 class Graph:

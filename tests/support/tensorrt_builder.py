@@ -8,7 +8,7 @@ import pytest
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact
-from tritone.runtime.tensorrt.library import installed
+from tritone.runtime.cuda.tensorrt import installed
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.library import Tools, find_tools
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights

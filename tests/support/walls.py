@@ -41,9 +41,14 @@ def occurs(name: str, path: Path) -> bool:
     return any(f" {name} " in f" {words} " for words in named(path))
 
 
-@cache
 def in_tables(path: Path) -> frozenset[str]:
-    """The texts that are elements or keys of what a file's modules and classes display, and of each `Literal[...]`."""
+    """The texts of all tables of a file."""
+    return frozenset().union(*tables(path))
+
+
+@cache
+def tables(path: Path) -> tuple[frozenset[str], ...]:
+    """The texts that are elements or keys of each table: what a file's module and classes display, or a `Literal`."""
     displays = [
         node
         for statement in _outside_functions(tree_of(path))
@@ -55,8 +60,8 @@ def in_tables(path: Path) -> frozenset[str]:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] == "Literal"
     ]
-    elements = [each for node in displays for each in (node.keys if isinstance(node, ast.Dict) else node.elts)]
-    return frozenset(_values(each for each in [*elements, *literals] if each is not None))
+    elements = [node.keys if isinstance(node, ast.Dict) else node.elts for node in displays]
+    return tuple(frozenset(_values(each for each in held if each is not None)) for held in [*elements, literals])
 
 
 @cache

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tritone.bundle.manifest import (
-    READERS,
     SCHEMA_VERSION,
     Artifact,
     Engine,
@@ -154,12 +153,9 @@ class Bundle:
     ) -> tuple[Artifact, ...]:
         """The graphs for a role, narrowed down to a runtime and a precision; in the order of the manifest.
 
-        A runtime of `READERS` has those of the other one.
-
         Raises:
             BundleError: there is none; the message says what the bundle holds and how to get what it does not.
         """
-        runtime = READERS.get(runtime or "", runtime)
         found = tuple(
             artifact
             for artifact in self.manifest.artifacts

@@ -10,7 +10,6 @@ Units: samples are counts at `sample_rate`; an *encoder frame* is one output ste
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
@@ -57,9 +56,8 @@ Role = Literal[
     "acoustic",
     "model",
 ]
-Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
-READERS: Mapping[str, Runtime] = {"openvino": "onnxruntime"}
-"""Runtimes that run the graphs of another one, where they are asked for by name."""
+Runtime = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+"""The name of a runtime. A bundle may have graphs of some that are not here, which are not opened then."""
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 

@@ -16,7 +16,8 @@ from tritone.errors import BundleError, InputError, TritoneError
 from tritone.inspection.repository import CONFIG, Model, read_models
 from tritone.kinds import kind_of
 from tritone.paths import local
-from tritone.runtime import RUNTIMES, GraphDescription, TensorDescription, describe_graph
+from tritone.runtime import GraphDescription, TensorDescription, describe_graph
+from tritone.runtime.known import programs_of
 from tritone.storage import fetch, parse
 
 Cells = tuple[str, ...]
@@ -111,7 +112,7 @@ def _of_bundle(bundle: Bundle) -> Inspection:
     except TritoneError as error:
         fault = str(error)
     graphs = tuple(_graph_row(bundle, each) for each in manifest.artifacts)
-    programs = {RUNTIMES[each.runtime].programs: each.runtime for each in manifest.artifacts}
+    programs = {programs_of(each.runtime): each.runtime for each in manifest.artifacts}
     notes += [
         f"{what} are programs: they run only with --runtime {runtime}, so use them if you trust who made the bundle"
         for what, runtime in programs.items()

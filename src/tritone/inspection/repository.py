@@ -11,10 +11,10 @@ from tritone.errors import BundleError, OperatorError
 from tritone.paths import open_file
 from tritone.repository.config import from_text
 from tritone.repository.models import is_ours
+from tritone.repository.native import natives
 
 CONFIG = "config.pbtxt"
 MAX_CONFIG_BYTES = 2**22
-FILES = {"model.onnx": "onnxruntime", "model.pt": "pytorch", "model.plan": "tensorrt", "model.py": "python"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,12 @@ def _model(folder: Path) -> Model:
     )
     notes += [f"{folder.name}/{name} is a link to something outside of the repository" for name in outside]
     if not (folder / CONFIG).is_file():
-        file = next((file for file in FILES if versions and (folder / versions[-1] / file).exists()), "")
+        known = {each.file: each.name for each in natives().values()} | {"model.py": "python"}
+        file = next((file for file in known if versions and (folder / versions[-1] / file).exists()), "")
         return Model(
             name=folder.name,
             versions=versions,
-            runs_in=FILES.get(file, "unknown"),
+            runs_in=known.get(file, "unknown"),
             batch="what Triton finds out",
             maker="somebody else",
             notes=(*notes, f"{folder.name} has no {CONFIG}: Triton makes one of its file, if it can"),

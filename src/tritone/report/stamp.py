@@ -21,8 +21,6 @@ import psutil
 from tritone.container import usable_cpus
 
 PACKAGES = ("tritone", "onnxruntime", "torch", "numpy", "tritonclient", "nvidia-pytriton")
-# One wheel or the other holds the module `onnxruntime`; whichever is there counts.
-ALIASES = {"onnxruntime": ("onnxruntime-gpu",)}
 TOOL_TIMEOUT_S = 5.0  # nvidia-smi takes up to 2 s where the driver has to wake up; one that hangs must not stop a run
 CHECKOUT = Path(__file__).resolve().parents[3]  # of src/tritone/report/stamp.py
 
@@ -135,7 +133,7 @@ def _system() -> str:
 
 
 def _version(package: str) -> str:
-    for name in (package, *ALIASES.get(package, ())):
+    for name in (package, f"{package}-gpu"):  # one wheel or the other holds the module `onnxruntime`
         try:
             return version(name)
         except PackageNotFoundError:

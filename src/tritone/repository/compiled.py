@@ -20,6 +20,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tritone.errors import InputError, OperatorError, StorageError
 from tritone.paths import explained, sha256_of
 from tritone.repository.stored import MAX_INDEX_BYTES, FileFacts
+from tritone.runtime.kept import distrust, make_private, stamp_digest
+from tritone.runtime.kept import root as kept_root
+from tritone.runtime.known import runtimes
+from tritone.runtime.runtime import Runtime
 from tritone.storage import Entry, Store, open_store, parse
 from tritone.storage.address import scheme_of
 from tritone.storage.transfer import Upload, download, upload
@@ -84,13 +89,11 @@ def push_compiled(folder: Path, store: Store, device: str) -> Moved:
         OperatorError: nothing of it is compiled here, or there is no such device.
         StorageError, StorageUnreachableError: as of `Store`.
     """
-    from tritone.runtime.torch.compiled import stamp_digest
-    from tritone.runtime.torch.kept import kept_files, stamp_here
-
-    stamp = stamp_here(device)
-    programs = sorted({path.resolve() for path in folder.rglob("*.pt2")})
+    runtime, kept = _keeper()
+    stamp = kept.stamp_here(device)
+    programs = sorted({path.resolve() for path in folder.rglob(f"*{runtime.suffix}")})
     # What a compiler writes just now has a name that does not match.
-    found = {name: path for name, path in kept_files(programs, device) if NAME.fullmatch(name)}
+    found = {name: path for name, path in kept.kept_files(programs, device) if NAME.fullmatch(name)}
     if not found:
         raise OperatorError(
             f"nothing of the programs in {folder} is compiled for {device} on this machine: `tritone compile` compiles "
@@ -119,11 +122,7 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
         StorageUnreachableError: as of `Store`.
     """
     require_trust(store, trust)
-    from tritone.runtime.torch.compiled import distrust, make_private, stamp_digest
-    from tritone.runtime.torch.kept import root as kept_root
-    from tritone.runtime.torch.kept import stamp_here
-
-    stamp, root = stamp_here(device), kept_root()
+    stamp, root = _keeper()[1].stamp_here(device), kept_root()
     where = stamp_digest(stamp)
     index = _index(store, where)
     if index is None:
@@ -158,6 +157,18 @@ def pull_compiled(store: Store, device: str, *, trust: bool) -> Moved:
     except OSError as error:
         raise explained(error, f"cannot write {root}") from error
     return Moved(len(entries), len(index.files), stamp)
+
+
+def _keeper() -> tuple[Runtime, Any]:
+    """The runtime that compiles and keeps what it has compiled, and its module for that.
+
+    Raises:
+        OperatorError: there is none.
+    """
+    for each in runtimes().values():
+        if each.kept:
+            return each, import_module(f".{each.kept}", each.package)
+    raise OperatorError(f"no runtime that is here compiles anything: {', '.join(runtimes())}")
 
 
 def require_trust(store: Store, trust: bool) -> None:

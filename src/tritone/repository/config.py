@@ -16,11 +16,12 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
+from tritone.bundle.manifest import Precision, TensorType
 from tritone.errors import InputError, OperatorError
 from tritone.kinds import Kind, Mode, Stage, kind_of
 from tritone.options.fields import described, option
 from tritone.pipelines.embed_options import EmbedOptions
+from tritone.pipelines.graphs.choice import candidates
 from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, read_decoding, with_search
 from tritone.pipelines.wire import EMBEDDINGS, PCM, SPOKEN, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import (
@@ -34,6 +35,7 @@ from tritone.repository.instances import (
     Instances,
     read_count,
 )
+from tritone.runtime.known import check_runtime
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -140,13 +142,11 @@ class ModelOptions(ModelParameters):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         precisions = get_args(Precision)
-        for name, known in (
-            ("runtime", (*get_args(Runtime), *READERS)),
-            ("precision", precisions),
-            ("draft_precision", precisions),
-        ):
-            if getattr(self, name) not in ("", *known):
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.runtime:
+            check_runtime(self.runtime)
+        for name in ("precision", "draft_precision"):
+            if getattr(self, name) not in ("", *precisions):
+                raise ValueError(f"{name} must be one of {', '.join(precisions)}, got {getattr(self, name)!r}")
         _ = self.usual_instances
         try:
             read_decoding(self.decoding)
@@ -193,7 +193,7 @@ class ModelOptions(ModelParameters):
         """
         if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.attending is None:
             return self
-        runtimes = {artifact.runtime for artifact in bundle.artifacts("decoder", self.runtime or None)}  # type: ignore[arg-type]
+        runtimes = {artifact.runtime for artifact in candidates(bundle, "decoder", self.runtime)}
         return replace(self, instances=1, left_open=()) if "torch" in runtimes else self
 
     @property

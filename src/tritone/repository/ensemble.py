@@ -21,12 +21,12 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError
 from tritone.kinds import Stage, kind_of
-from tritone.pipelines.graphs.choice import asked_for
+from tritone.pipelines.graphs.choice import asked_for, candidates
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.repository.config import ModelOptions
 from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
-from tritone.repository.native import NATIVE, NativeBackend, limits_of
+from tritone.repository.native import NativeBackend, limits_of, natives
 from tritone.repository.stage_config import (
     Signature,
     acoustic_config,
@@ -209,17 +209,17 @@ def _acoustic(
     bundle: Bundle, options: ModelOptions, *, native: bool
 ) -> tuple[tuple[Artifact, ...], NativeBackend | None]:
     """The graph of the network and the backend of Triton's own that runs it, or all graphs that we may choose from."""
-    found = bundle.artifacts("acoustic", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    found = candidates(bundle, "acoustic", options.runtime, options.precision)
     if not native:
         return asked_for(found, options.runtime, bundle), None
     for artifact in found:
-        backend = NATIVE.get(artifact.runtime)
+        backend = natives().get(artifact.runtime)
         if backend and (artifact.runtime != "torchscript" or options.runtime):  # a program, see docs/models/bundle.md
             return (artifact,), backend
     held = ", ".join(dict.fromkeys(artifact.runtime for artifact in found))
     raise NoBackendError(
         f"{bundle.path}: Triton has no backend of its own for graphs of {held}. Export the checkpoint with --runtimes "
-        f"{' or '.join(NATIVE)}, or build with --acoustic python."
+        f"{' or '.join(natives())}, or build with --acoustic python."
     )
 
 
@@ -239,7 +239,7 @@ def _signature(bundle: Bundle, artifact: Artifact) -> Signature:
     for each in (artifact, *(other for other in bundle.artifacts("acoustic") if other.runtime == "onnxruntime")):
         if obstacle(each.runtime, "cpu") is None:
             path = bundle.file(each.files[0])
-            graph = open_graph(path)
+            graph = open_graph(path, runtime=each.runtime)
             check_graph(graph, bundle, "acoustic", path)
             return Signature(dict(graph.inputs), dict(graph.outputs))
     return Signature(*kind_of(bundle).tensors(bundle.manifest, "acoustic"))
@@ -255,9 +255,7 @@ def _options_for(place: Instances, options: ModelOptions) -> ModelOptions:
 def _narrowed(bundle: Bundle, options: ModelOptions, *roles: Role) -> tuple[Artifact, ...]:
     """What of a bundle a stage needs."""
     return tuple(
-        artifact
-        for role in roles
-        for artifact in bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        artifact for role in roles for artifact in candidates(bundle, role, options.runtime, options.precision)
     )
 
 

@@ -2,7 +2,7 @@
 
 from tritone.bundle.bundle import Bundle
 from tritone.kinds import Mode, kind_of
-from tritone.pipelines.graphs.choice import asked_for
+from tritone.pipelines.graphs.choice import asked_for, candidates
 from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
 from tritone.repository.search_files import places
@@ -19,7 +19,7 @@ def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
     kind = kind_of(bundle)
     for role in (kind.encoders[mode], *kind.roles(options.search)):
-        found = bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        found = candidates(bundle, role, options.runtime, options.precision)
         asked_for(found, options.runtime, bundle)
     config = model_config(name, mode, options, bundle, files=places(options))
     return [ModelFolder(name=name, mode=mode, config=config, module=mode, bundle=bundle, search=options)]

@@ -18,14 +18,14 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Generic, GenericInput, GenericOutput, GenericTensor, Serving
 from tritone.errors import BundleError
 from tritone.pipelines.generic.tensors import initial_state
-from tritone.pipelines.graphs.choice import asked_for
+from tritone.pipelines.graphs.choice import asked_for, candidates
 from tritone.repository.config import SPARE_CANDIDATES, TYPES, ModelOptions, microseconds, parameters_of
 from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
-from tritone.repository.native import NATIVE, NativeBackend
+from tritone.repository.native import NativeBackend, natives
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
-from tritone.runtime import RUNTIMES
-from tritone.runtime.python.requirements import check_requirements
+from tritone.runtime.functions.requirements import check_requirements
+from tritone.runtime.known import programs_of
 
 Platform = Literal["tritone", "native"]
 # Our clock ends an idle sequence first, since our message has more than that START is missing.
@@ -127,7 +127,7 @@ def _module(tensors: Generic) -> str:
 
 def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
     """What would keep the model from being loaded: graphs that are programs and nobody asked for, missing packages."""
-    found = bundle.artifacts("model", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    found = candidates(bundle, "model", options.runtime, options.precision)
     python = bundle.manifest.generic.python
     if asked_for(found, options.runtime, bundle)[0].runtime == "python" and python is not None:
         check_requirements(python.requirements, f"{bundle.path}, function {python.function},")
@@ -141,7 +141,7 @@ def _stand_in(
     It is for loading alone: a request would not find the tensors that we call otherwise. None if all that the bundle
     has are programs, which nobody asked for by name: they are not run for a check.
     """
-    if not options.runtime and all(RUNTIMES[each.runtime].programs for each in bundle.artifacts("model")):
+    if not options.runtime and all(programs_of(each.runtime) for each in bundle.artifacts("model")):
         return None
     (folder,) = generic(name, bundle, options, serving, "tritone")
     config = pb.ModelConfig()
@@ -155,17 +155,17 @@ def _stand_in(
 
 def _native(bundle: Bundle, options: ModelOptions) -> tuple[Artifact, NativeBackend]:
     """The graph that Triton's own backend runs, and which backend that is."""
-    found = bundle.artifacts("model", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
-    fit = [each for each in asked_for(found, options.runtime or "native", bundle) if each.runtime in NATIVE]
+    found = candidates(bundle, "model", options.runtime, options.precision)
+    fit = [each for each in asked_for(found, options.runtime or "native", bundle) if each.runtime in natives()]
     if not fit:
         held = ", ".join(dict.fromkeys(each.runtime for each in found))
         raise BundleError(
-            f"{bundle.path} has graphs for {held}; Triton's own backends run {', '.join(NATIVE)}. Build it with "
+            f"{bundle.path} has graphs for {held}; Triton's own backends run {', '.join(natives())}. Build it with "
             "--platform tritone, or export the model for one of those."
         )
     if fit[0].runtime == "tensorrt" and options.device == "cpu":
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
-    return fit[0], NATIVE[fit[0].runtime]
+    return fit[0], natives()[fit[0].runtime]
 
 
 def _of_audio(options: ModelOptions) -> dict[str, bool]:

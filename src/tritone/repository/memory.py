@@ -17,6 +17,7 @@ from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
 from tritone.kinds import Mode
 from tritone.pipelines.graphs.budget import MB, longest_s, needed_bytes
+from tritone.pipelines.graphs.choice import candidates
 from tritone.pipelines.memory import measured_role
 from tritone.repository.config import BYTES_PER_SAMPLE, COPIES, MAX_AUDIO_S, ModelOptions, device_of, mode_of
 from tritone.repository.models import models_of
@@ -68,7 +69,7 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
 def memory_of(bundle: Bundle, runtime: str = "", precision: str = "") -> Memory | None:
     """What calls of the graph for whole inputs take that would be run, where it was measured."""
     with suppress(TritoneError):
-        found = bundle.artifacts(measured_role(bundle.manifest), runtime or None, precision or None)  # type: ignore[arg-type]
+        found = candidates(bundle, measured_role(bundle.manifest), runtime, precision)
         return found[0].memory
     return None
 

@@ -21,7 +21,7 @@ from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel, versions_of
 from tritone.repository.instances import Device
-from tritone.repository.native import NATIVE
+from tritone.repository.native import natives
 from tritone.repository.stored import served_versions
 from tritone.search.options import SearchMode
 
@@ -170,7 +170,7 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
 
 def backends_of(path: str | Path) -> set[str]:
     """Triton's own backends that run graphs of models, ours or not, by the names of their folders."""
-    platforms = {each.platform: each.name for each in NATIVE.values()}
+    platforms = {each.platform: each.name for each in natives().values()}
     wanted = {config.backend or platforms.get(config.platform, "") for _, config in _configs(path, of_others=True)}
     return wanted & set(platforms.values())
 

@@ -10,38 +10,16 @@ from dataclasses import dataclass
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact
+from tritone.runtime.known import runtimes
+from tritone.runtime.runtime import NativeBackend
 
 UNLIMITED = 2**31 - 1
 SIZE = re.compile(r"(?P<rows>\d+)x(?P<seconds>\d+(\.\d+)?)s")
 
 
-@dataclass(frozen=True)
-class NativeBackend:
-    """A backend: its name, the platform it stands for, and what the file of a graph is called.
-
-    `numbered`: tensors go by their names and places, `name__0`, since the graph has none for them.
-    """
-
-    name: str
-    platform: str
-    file: str
-    numbered: bool = False
-
-    def output(self, name: str, place: int) -> str:
-        """What the backend calls an output of a generic model, whose inputs keep their names everywhere."""
-        return name if re.search(r"__\d+$", name) else self.tensor(name, place)
-
-    def tensor(self, name: str, place: int) -> str:
-        """What the backend calls a tensor that is in this place among the inputs, or the outputs."""
-        return f"{name}__{place}" if self.numbered else name
-
-
-NATIVE: Mapping[str, NativeBackend] = {
-    "onnxruntime": NativeBackend("onnxruntime", "onnxruntime_onnx", "model.onnx"),
-    "torchscript": NativeBackend("pytorch", "pytorch_libtorch", "model.pt", numbered=True),
-    "tensorrt": NativeBackend("tensorrt", "tensorrt_plan", "model.plan"),
-}
-"""By our name of the runtime."""
+def natives() -> Mapping[str, NativeBackend]:
+    """Triton's own backends by the names of the runtimes whose graphs they run."""
+    return {name: each.native for name, each in runtimes().items() if each.native is not None}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a pipeline may expect of an exported graph, whatever runs it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -228,3 +228,42 @@ class ShapedGraph(Graph, Protocol):
         done: Callable[[Any], None] = lambda call: None,
     ) -> None:
         """Compile the graph for calls of these shapes; all else as of `CompilableGraph.compile`."""
+
+
+@runtime_checkable
+class DeviceGraph(Graph, Protocol):
+    """A graph that leaves outputs on its device, where their names begin with `HELD`, and computes others of them."""
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether what is copied to the host costs more than what is computed on the device."""
+
+    def derive(self, name: str, needs: Sequence[str], function: Callable[..., Any]) -> None:
+        """Add an output that is computed from others, on the device.
+
+        Args:
+            name: of the new output; it is not among `outputs`.
+            needs: the outputs that it is computed from.
+            function: pure, of those as tensors; its shapes depend on theirs alone.
+        """
+
+
+class Models(Protocol):
+    """Other models by name, for a function that decides which to call: `models["NAME"](text=...)`.
+
+    A call takes arrays by the names of the model's inputs and returns the outputs by name. In a server it is a request
+    to a model of the same server, in process it is a call of a loaded bundle.
+    """
+
+    def __getitem__(self, name: str) -> Callable[..., Mapping[str, Array]]:
+        """The model of this name; raises `OperatorError` if there is none."""
+
+
+@runtime_checkable
+class FunctionGraph(Graph, Protocol):
+    """A graph that is a program's function. `models`: those that it may call, None if it was given none."""
+
+    models: Models | None
+
+    def stream(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Iterator[list[Array]]:
+        """Each answer of a function that answers many times."""

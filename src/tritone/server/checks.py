@@ -18,15 +18,14 @@ from typing import Literal
 
 from tritone.errors import ServerSetupError
 from tritone.net.address import joined
-from tritone.runtime import RUNTIMES, obstacle
+from tritone.runtime import obstacle
+from tritone.runtime.known import runtimes
 from tritone.runtime.memory import machine_bytes
 from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython, readable
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
 SHARED_MEMORY = Path("/dev/shm")
-# What models use that name no runtime; what a function uses of a GPU is its own matter.
-OF_GRAPHS = [name for name, each in RUNTIMES.items() if name != "python" and not each.named]
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
 NUMPY_TOO_NEW = (2,)  # Triton 2.51's Python backend sends text from it as empty strings
@@ -129,17 +128,19 @@ def check_platform(wheel: bool = True) -> Check:
     return Check("platform", "ok", seen)
 
 
-def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
-    """The packages that a served model imports."""
+def check_packages(names: Sequence[str] | None = None) -> Check:
+    """The packages that a served model imports; None: as the runtimes say that come with Tritone."""
+    usual = [each for each in runtimes().values() if each.is_usual]
+    names = names or ("numpy", *(each.needs for each in usual))
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         return Check("packages", "broken", f"{', '.join(missing)} missing", f"pip install {' '.join(missing)}")
     try:
-        from tritone.runtime.onnx.fusing import obstacle as reason  # imports onnxruntime
+        slow = [each.look_up(each.slow)() for each in usual if each.slow]  # imports the runtime
     except ImportError as error:
-        return Check("packages", "broken", str(error), "pip install --force-reinstall onnxruntime")
-    slower = f"; Zipformers are slower than they could be on a CPU, since {reason()}" if reason() else ""
-    return Check("packages", "ok", ", ".join(names) + slower)
+        again = " ".join(each.needs for each in usual)
+        return Check("packages", "broken", str(error), f"pip install --force-reinstall {again}")
+    return Check("packages", "ok", "; ".join([", ".join(names), *filter(None, slow)]))
 
 
 def check_numpy(wheel: bool = True, installed: str | None = None) -> Check:
@@ -160,7 +161,7 @@ def check_gpu(device: Path = GPU) -> Check:
     """Whether there is a GPU, and what can use it. Serving on the CPU needs neither."""
     if not device.exists():
         return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU")
-    reasons = {name: obstacle(name, "cuda") for name in OF_GRAPHS}
+    reasons = {name: obstacle(name, "cuda") for name in _of_graphs()}
     able = [name for name, reason in reasons.items() if reason is None]
     if able:
         return Check("gpu", "ok", f"NVIDIA GPU, with runtime {' or '.join(able)}")
@@ -170,15 +171,22 @@ def check_gpu(device: Path = GPU) -> Check:
 def check_runtime(runtime: str, device: str) -> Check:
     """Whether models that were built for a runtime (or, for "", any) can run on a device, "cpu" or "gpu"."""
     name = f"runtime {runtime or 'of models'}"
-    if runtime and runtime not in RUNTIMES:
-        return Check(name, "broken", "there is no such runtime", f"Build the model with one of {', '.join(RUNTIMES)}.")
+    if runtime and runtime not in runtimes():
+        return Check(
+            name, "broken", "there is no such runtime", f"Build the model with one of {', '.join(runtimes())}."
+        )
     reasons = {
-        each: obstacle(each, "cuda" if device == "gpu" else "cpu") for each in ([runtime] if runtime else OF_GRAPHS)
+        each: obstacle(each, "cuda" if device == "gpu" else "cpu") for each in ([runtime] if runtime else _of_graphs())
     }
     able = [each for each, reason in reasons.items() if reason is None]
     if able:
         return Check(name, "ok", f"{' or '.join(able)} on the {device.upper()}")
     return Check(name, "broken", f"cannot run on the {device.upper()}", _listed(reasons))
+
+
+def _of_graphs() -> list[str]:
+    """The runtimes that models use which name none; what a function uses of a GPU is its own matter."""
+    return [name for name, each in runtimes().items() if not each.named and not each.by_itself]
 
 
 def _listed(reasons: Mapping[str, str | None]) -> str:

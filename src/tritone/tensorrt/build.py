@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import ExportError, OperatorError
-from tritone.runtime.tensorrt.library import Library
+from tritone.runtime.cuda.tensorrt import Library
 from tritone.tensorrt.profile import Range
 
 MIB = 2**20

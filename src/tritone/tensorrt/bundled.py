@@ -16,11 +16,11 @@ from tritone.bundle.bundle import EVALUATION, MANIFEST, MODEL_CARD, Bundle, Bund
 from tritone.bundle.manifest import Artifact, Precision, Role
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.installing import pip_install
-from tritone.runtime import RUNTIMES
 from tritone.tensorrt.library import Tools, find_tools
 from tritone.tensorrt.profile import DEFAULT, Profile, check_together
 from tritone.tensorrt.shaped import ShapeProfile, default_profile
 
+SUFFIX = ".plan"  # by which their runtime knows them
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 """What engines can compute in: that of the ONNX graphs, but for int8, whose activations have a type of their own."""
 
@@ -88,7 +88,7 @@ def build_engines(
         artifacts = []
         for source, ranges in plans:
             infix = "" if source.precision == "fp32" else f".{source.precision}"
-            name = f"{source.role}{infix}{RUNTIMES['tensorrt'].suffix}"
+            name = f"{source.role}{infix}{SUFFIX}"
             progress(f"building {name}")
             with tempfile.TemporaryDirectory(prefix="tritone-engine-") as folder:
                 graph = onnx_graph.with_wide_weights(bundle.file(source.files[0]), Path(folder))

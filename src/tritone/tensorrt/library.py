@@ -10,7 +10,7 @@ from pathlib import Path
 from tritone.bundle.manifest import Engine
 from tritone.errors import MissingDependencyError, OperatorError
 from tritone.paths import cache_folder
-from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
+from tritone.runtime.cuda.tensorrt import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.trtexec import TrtexecBuilder, find_trtexec
 

@@ -14,8 +14,8 @@ import onnx
 from onnx import numpy_helper
 
 from tritone.errors import BundleError
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.graph import EVEN_ROWS
-from tritone.runtime.onnx.external_data import inspect
 
 # Operators of precision int8, which the exporter makes: activations become uint8 as they go.
 QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "MatMulIntegerToFloat", "ConvInteger"}

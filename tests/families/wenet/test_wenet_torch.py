@@ -20,7 +20,7 @@ from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
-from tritone.runtime.torch.program import read_program
+from tritone.runtime.files.program import read_program
 
 HALVES = ("fp16", "bf16")
 

@@ -15,7 +15,8 @@ from tritone.families.convert.calls import InputFiles, merged
 from tritone.families.convert.drift import OutputDrift, Runnable, as_fields, compare
 from tritone.families.convert.reference import ReferenceGraph
 from tritone.families.convert.samples import samples
-from tritone.runtime import RUNTIMES, open_graph
+from tritone.runtime import open_graph
+from tritone.runtime.known import runtimes
 
 CHOICES = ("role", "runtime", "precision")
 REFERENCE, ONNX = "reference", ".onnx"
@@ -122,13 +123,13 @@ def open_side(text: str) -> Runnable:
     path = Path(head)
     if path.suffix == ONNX and options == {"runtime": REFERENCE}:
         return ReferenceGraph(path)
-    if path.suffix in {each.suffix for each in RUNTIMES.values()} and path.is_file():
+    if path.suffix in {each.suffix for each in runtimes().values()} and path.is_file():
         if options:
             raise ValueError(f"{text!r}: {', '.join(options)} choose among the graphs of a bundle; {head} is one graph")
     else:
         bundle = Bundle.open(head)
         artifact = _chosen(bundle, options)
-        path, chosen = bundle.file(artifact.files[0]), {"engine": artifact.engine}
+        path, chosen = bundle.file(artifact.files[0]), {"engine": artifact.engine, "runtime": artifact.runtime}
     return open_graph(path, device, None if threads is None else int(threads), **chosen)
 
 

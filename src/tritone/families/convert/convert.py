@@ -25,7 +25,7 @@ from tritone.families.convert.samples import samples
 from tritone.families.onnx.forms import constants_as_weights
 from tritone.families.onnx.source import read_source
 from tritone.families.onnx.trial import opened as open_onnx
-from tritone.runtime.onnx.external_data import inspect
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.shapes import Shapes
 
 Target = Literal["fp16", "int8-weights", "int8-dynamic", "int8-static"]

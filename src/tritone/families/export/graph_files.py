@@ -23,11 +23,12 @@ from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement, read_recordings
-from tritone.families.export.options import PRECISIONS, ExportOptions
+from tritone.families.export.options import ExportOptions, precisions_of
 from tritone.families.onnx.int8 import LARGEST_FINE_LEVEL, LARGEST_LEVEL, quantise_products
 from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.onnx.writer import named, save_graphs
-from tritone.runtime import RUNTIMES, Graph, open_graph
+from tritone.runtime import Graph, open_graph
+from tritone.runtime.known import runtimes
 
 if TYPE_CHECKING:
     from tritone.families.export.networks import Networks
@@ -111,7 +112,7 @@ class GraphFiles:
             _ = self._recordings  # what cannot be read is found out before anything is traced
         for runtime, made in planned.items():
             if left_out := [each for each in self.options.precisions if each not in made]:
-                had = f"{runtime} has {', '.join(PRECISIONS[runtime])}"
+                had = f"{runtime} has {', '.join(precisions_of()[runtime])}"
                 self.options.progress(f"{had}: {', '.join(left_out)} is left out there")
         for runtime, precisions in planned.items():
             if not [each for each in precisions if self._write(runtime, each)]:
@@ -207,7 +208,7 @@ class GraphFiles:
         if networks is None:
             raise ExportError(f"graphs for {runtime} are made of a network of torch, which is not installed here")
         narrow = runtime == "torch" and precision == "fp32" and self.options.weight_storage != "fp32"
-        infix, suffix = "" if precision == "fp32" else f".{precision}", RUNTIMES[runtime].suffix
+        infix, suffix = "" if precision == "fp32" else f".{precision}", runtimes()[runtime].suffix
         for role in self.model.parts:
             name = f"{role}{infix}{suffix}"
             self.options.progress(f"tracing {name}")

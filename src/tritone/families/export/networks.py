@@ -1,6 +1,5 @@
 """What only torch can do for an export: graphs of traced networks, and comparisons of what was exported with them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,12 +15,7 @@ from tritone.families.onnx.choice import even_or_any
 from tritone.families.onnx.large import WeightFile
 from tritone.families.onnx.writer import export_graph
 from tritone.runtime import Graph, open_graph
-
-PACKAGES: Mapping[Runtime, str] = {
-    "onnxruntime": "torch, onnx and onnxruntime",
-    "torch": "torch",
-    "torchscript": "torch",
-}
+from tritone.runtime.known import runtimes
 
 
 class Model(Protocol):
@@ -72,7 +66,7 @@ class Networks:
             if self._narrow is None or self._narrow[0] != key:
                 self._narrow = key, self._model.graphs_in(*key)
             network = self._narrow[1][role]
-        require_noise(name, found, reference.noise(explained, network), explained, PACKAGES[runtime])
+        require_noise(name, found, reference.noise(explained, network), explained, runtimes()[runtime].written_with)
 
     def save(
         self, role: Role, runtime: Runtime, precision: Precision, path: Path, *, narrow: bool, check: bool = True
@@ -98,7 +92,9 @@ class Networks:
         if narrow and check:
             reference = Reference(graph)
             noise = reference.noise("fp32", graph)
-            require_noise(path.name, reference.distance(opened, path.name), noise, "fp32", PACKAGES[runtime])
+            require_noise(
+                path.name, reference.distance(opened, path.name), noise, "fp32", runtimes()[runtime].written_with
+            )
         return opened
 
     def reference(self, role: Role) -> Reference:

@@ -10,13 +10,14 @@ from typing import ClassVar, get_args
 
 from tritone.bundle.manifest import Precision, Runtime, WeightStorage
 from tritone.options.fields import REQUIRED, option
+from tritone.runtime.known import runtimes
 
-PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
-    "onnxruntime": ("fp32", "fp16", "int8"),
-    "torch": ("fp32", "fp16", "bf16"),
-    "torchscript": ("fp32", "fp16", "bf16"),
-}
-"""What graphs for a runtime can compute in. onnxruntime has hardly a kernel for bf16, torch no product of int8 here."""
+USUAL = "onnxruntime"  # the runtime that graphs are for, unless others are asked for
+
+
+def precisions_of() -> Mapping[Runtime, tuple[Precision, ...]]:
+    """What graphs for a runtime can compute in, of those that networks are exported for."""
+    return {name: each.precisions for name, each in runtimes().items() if each.precisions}  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class ExportOptions(BundleOptions):
     """The choices that every export of a network has.
 
     The first of `runtimes` is what the bundle runs on by default. Each runtime gets those of the `precisions` that it
-    can have, see `PRECISIONS`. `weight_storage`: fp16 in programs of torch where int8 is asked for, fp32 in scripts;
+    can have, see `precisions_of`. `weight_storage`: fp16 in programs of torch where int8 is asked for, fp32 in scripts;
     float32 arithmetic stays float32 in each. `max_drift`: see `Drift.moved`; None is `usual_drift`, the family's own
     limit.
 
@@ -55,7 +56,7 @@ class ExportOptions(BundleOptions):
         flags=("--weights",),
     )
     runtimes: Sequence[Runtime] = option(
-        ("onnxruntime",),
+        (USUAL,),
         "Runtimes of the graphs: onnxruntime, torch, torchscript, tensorrt or several; the first is the default.",
     )
     precisions: Sequence[Precision] = option(
@@ -84,7 +85,7 @@ class ExportOptions(BundleOptions):
     )
 
     def __post_init__(self) -> None:
-        _check_choices("runtime", self.runtimes, tuple(PRECISIONS))
+        _check_choices("runtime", self.runtimes, tuple(precisions_of()))
         _check_choices("precision", self.precisions, get_args(Precision))
         if not self.drift_limit >= 0:
             raise ValueError(f"the limit of the drift must be 0 or more, got {self.drift_limit}")
@@ -132,20 +133,21 @@ class ConvolutionOptions(ExportOptions):
         super().__post_init__()
 
 
-def plan(runtimes: Sequence[Runtime], precisions: Sequence[Precision]) -> dict[Runtime, tuple[Precision, ...]]:
+def plan(asked: Sequence[Runtime], precisions: Sequence[Precision]) -> dict[Runtime, tuple[Precision, ...]]:
     """Which precisions to write for each runtime: those asked for that it can have, in the order given.
 
     Raises:
         ValueError: a runtime can have none of them, or a precision is for none of the runtimes.
     """
-    possible = "; ".join(f"{runtime} has {', '.join(PRECISIONS[runtime])}" for runtime in runtimes)
-    chosen = {runtime: tuple(each for each in precisions if each in PRECISIONS[runtime]) for runtime in runtimes}
+    able = precisions_of()
+    possible = "; ".join(f"{runtime} has {', '.join(able[runtime])}" for runtime in asked)
+    chosen = {runtime: tuple(each for each in precisions if each in able[runtime]) for runtime in asked}
     for runtime, found in chosen.items():
         if not found:
             raise ValueError(f"no graph for {runtime} can be in {' or '.join(precisions)}: {possible}")
     for precision in precisions:
         if not any(precision in found for found in chosen.values()):
-            raise ValueError(f"no graph for {' or '.join(runtimes)} can be in {precision}: {possible}")
+            raise ValueError(f"no graph for {' or '.join(asked)} can be in {precision}: {possible}")
     return chosen
 
 

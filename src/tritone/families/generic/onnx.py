@@ -21,8 +21,8 @@ from tritone.families.export.report import ONNX_PACKAGES
 from tritone.families.graphs.onnx_file import GRAPH, OnnxSource, precision_of, read_onnx, renamed
 from tritone.families.graphs.proposal import Proposal, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, write_graph
+from tritone.runtime import Graph, open_graph
 from tritone.runtime.graph import Array
-from tritone.runtime.onnx.graph import OnnxGraph
 
 
 def export_onnx(
@@ -123,13 +123,13 @@ def _changed(source: OnnxSource, folder: Path, names: Mapping[str, str], opset: 
     return OnnxSource(folder / source.path.name, model, source.weights)
 
 
-def _opened(path: Path) -> OnnxGraph:
+def _opened(path: Path) -> Graph:
     try:
-        return OnnxGraph(path, quiet=True)  # it is tried with sizes that may not be its own
+        return open_graph(path, quiet=True)  # it is tried with sizes that may not be its own
     except BundleError as error:
         raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
 
 
-def _runner(graph: OnnxGraph) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+def _runner(graph: Graph) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
     names = list(graph.outputs)
     return lambda inputs: dict(zip(names, graph(inputs, names), strict=True))

@@ -2,7 +2,7 @@
 
     steps:tokenize  ->  python/steps.py, and the modules beside it that it imports; manifest.json
 
-Inputs and outputs come from the function's annotations (`runtime/python/signature.py`). Files are found by reading
+Inputs and outputs come from the function's annotations (`runtime/functions/signature.py`). Files are found by reading
 imports, and the function is then imported from their copies, so that what a bundle lacks is seen at export.
 """
 
@@ -20,10 +20,10 @@ from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manife
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import provenance
 from tritone.families.graphs.proposal import FUNCTION_ROWS
-from tritone.runtime.python.function import PythonFunction as Loaded
-from tritone.runtime.python.function import forget, split_target
-from tritone.runtime.python.requirements import imported, requirements_of
-from tritone.runtime.python.signature import Argument
+from tritone.runtime.functions.function import PythonFunction as Loaded
+from tritone.runtime.functions.function import forget, split_target
+from tritone.runtime.functions.requirements import imported, requirements_of
+from tritone.runtime.functions.signature import Argument
 
 FOLDER = "python"  # of a bundle, from which its modules are imported
 IGNORED = ("__pycache__", ".git", ".venv")

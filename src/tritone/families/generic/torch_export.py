@@ -19,8 +19,8 @@ from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, 
 from tritone.families.graphs.writer import GraphReport, new_names, write_graph
 from tritone.runtime import open_graph
 from tritone.runtime.description import ANY, TensorDescription
-from tritone.runtime.torch.description import describe
-from tritone.runtime.torch.records import NAMES
+from tritone.runtime.files.records import NAMES
+from tritone.runtime.files.torch_description import describe
 
 GRAPH = "model.pt2"
 ADVICE = (

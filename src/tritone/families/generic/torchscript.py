@@ -21,10 +21,9 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, new_names, write_graph
 from tritone.pipelines.generic.tensors import DTYPES
+from tritone.runtime.files.records import NAMES, SCRIPT_TYPES
+from tritone.runtime.files.torch_description import describe, type_name
 from tritone.runtime.graph import Array
-from tritone.runtime.torch.description import describe, type_name
-from tritone.runtime.torch.records import NAMES
-from tritone.runtime.torch.script import TYPES
 
 GRAPH = "model.ts"
 GIVE = (
@@ -148,7 +147,7 @@ def _save(module: Any, path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _types(names: Sequence[str], given: Mapping[str, str]) -> list[tuple[str, TensorType]]:
-    known = [name for name, dtype in DTYPES.items() if dtype.name in TYPES and name != "BF16"]
+    known = [name for name, dtype in DTYPES.items() if dtype.name in SCRIPT_TYPES and name != "BF16"]
     for name, kind in given.items():
         if name not in names:
             raise ExportError(f"--type {name}={kind}: the script has no input {name}; it has {', '.join(names)}")
@@ -190,8 +189,8 @@ def _with_outputs(
             size if others and len(same) == result.dim() and same[axis] == size else None
             for axis, size in enumerate(result.shape)
         )
-        if result.dtype == torch.bfloat16 or str(result.dtype).removeprefix("torch.") not in TYPES:
-            raise ExportError(f"output {name} is {result.dtype}, which is none of {', '.join(TYPES)}; cast it")
+        if result.dtype == torch.bfloat16 or str(result.dtype).removeprefix("torch.") not in SCRIPT_TYPES:
+            raise ExportError(f"output {name} is {result.dtype}, which is none of {', '.join(SCRIPT_TYPES)}; cast it")
         outputs.append(TensorFacts(name, type_name(result.dtype), shape))  # type: ignore[arg-type]
     return replace(facts, outputs=tuple(outputs))
 

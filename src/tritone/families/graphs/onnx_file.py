@@ -21,8 +21,8 @@ from tritone.bundle.manifest import Precision, TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.graphs.proposal import GraphFacts, TensorFacts
 from tritone.families.onnx.forms import open_axes, weights_of
-from tritone.runtime.onnx.description import types
-from tritone.runtime.onnx.external_data import inspect
+from tritone.runtime.files.external_data import inspect
+from tritone.runtime.files.onnx_description import types
 
 GRAPH = "model.onnx"
 MAX_GRAPH_BYTES = 2**31 - 1  # of a protobuf message

@@ -20,7 +20,7 @@ from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.forms import open_axes
 from tritone.families.onnx.large import point_into
-from tritone.runtime.onnx.external_data import inspect
+from tritone.runtime.files.external_data import inspect
 
 MAX_BYTES = 2**31 - 1
 """Largest size of a graph in bytes: what one protobuf message, and so one ONNX file, can hold. Weights beside it that

@@ -25,7 +25,6 @@ from tritone.families.onnx.front_end import (
 )
 from tritone.families.onnx.source import Source
 from tritone.runtime import Graph, open_graph
-from tritone.runtime.onnx.graph import OnnxGraph
 
 Floats = npt.NDArray[np.float32]
 
@@ -125,6 +124,6 @@ def opened(path: Path, *, quiet: bool = False) -> Graph:
         ExportError: onnxruntime cannot.
     """
     try:
-        return OnnxGraph(path, quiet=True) if quiet else open_graph(path)
+        return open_graph(path, quiet=quiet)
     except BundleError as error:
         raise ExportError(str(error)) from error

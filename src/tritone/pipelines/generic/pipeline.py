@@ -21,9 +21,7 @@ from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import isolated, prepared, with_options
-from tritone.runtime.graph import Array
-from tritone.runtime.python.graph import PythonGraph
-from tritone.runtime.python.signature import Models
+from tritone.runtime.graph import Array, FunctionGraph, Models
 
 Arrays = Mapping[str, npt.ArrayLike]
 
@@ -139,7 +137,7 @@ class GenericPipeline:
             self.generic = self.generic.model_copy(update={"max_batch_size": max_batch_size})
         self.work = WorkLog(1)  # no audio is in it
         _, self._graph = open_chosen(bundle, "model", placement)
-        if isinstance(self._graph, PythonGraph):
+        if isinstance(self._graph, FunctionGraph):
             self._graph.models = models
         self._outputs = {each.name: each for each in self.generic.outputs}
         self._sequences = Sequences(self.generic, max_sequences, idle_s) if self.generic.is_sequence else None
@@ -155,7 +153,7 @@ class GenericPipeline:
             TritoneError: as far as the request or its next answer is at fault.
         """
         python = self.generic.python
-        if python is None or not python.decoupled or not isinstance(self._graph, PythonGraph):
+        if python is None or not python.decoupled or not isinstance(self._graph, FunctionGraph):
             (result,) = self.run([inputs], [ask])
             if isinstance(result, TritoneError):
                 raise result
@@ -233,7 +231,7 @@ class GenericPipeline:
             InputError: it fails with zeros in these shapes, and takes those that it was exported with.
         """
         tried = {each.name: each.sample for each in self.generic.inputs if each.name in inputs}
-        if isinstance(self._graph, PythonGraph) or self._sequences is not None or None in tried.values():
+        if isinstance(self._graph, FunctionGraph) or self._sequences is not None or None in tried.values():
             return
         usual = {
             each.name: as_shape(sample(each, 1, self.generic), each.dims, each.reshape)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tritone.bundle.manifest import Generic, GenericInput, GenericTensor, SequenceState
 from tritone.errors import InputError, OperatorError
+from tritone.runtime.functions.signature import TYPES
 from tritone.runtime.graph import Array
-from tritone.runtime.python.signature import TYPES
 
 DTYPES: Mapping[str, np.dtype[Any]] = {**TYPES, "BF16": np.dtype(np.float32)}
 """The arrays of each of Triton's types."""

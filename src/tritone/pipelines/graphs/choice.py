@@ -12,7 +12,8 @@ from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.runtime import RUNTIMES, FunctionStamp, Graph, obstacle, open_graph
+from tritone.runtime import FunctionStamp, Graph, obstacle, open_graph
+from tritone.runtime.known import graphs_of, programs_of
 
 
 def open_chosen(
@@ -32,9 +33,8 @@ def open_chosen(
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
     if artifact.runtime == "python":
         stamp["function"] = _function(bundle, artifact)
-    graph = open_graph(
-        path, placement.device, placement.threads, split_calls=split_calls, runtime=placement.runtime, **stamp
-    )
+    runtime = placement.runtime or artifact.runtime
+    graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, runtime=runtime, **stamp)
     check_graph(graph, bundle, role, path)
     return artifact, graph
 
@@ -43,7 +43,7 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
     """Choose a graph without opening it; raises what `open_chosen` raises for a graph that is not there."""
     runtime, precision, device = placement.runtime, placement.precision, placement.device
     reasons: dict[str, str | None] = {}
-    for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked by Placement
+    for artifact in candidates(bundle, role, runtime, precision):
         name = runtime or artifact.runtime
         if name not in reasons:
             unasked = runtime is None and _unasked(artifact)
@@ -52,6 +52,17 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
             return artifact
     listed = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {listed}.")
+
+
+def candidates(
+    bundle: Bundle, role: Role, runtime: str | None = None, precision: str | None = None
+) -> tuple[Artifact, ...]:
+    """The graphs of a bundle for a role that a runtime runs, in a precision; errors as of `Bundle.artifacts`.
+
+    Args:
+        runtime, precision: names that there are; None or empty takes any.
+    """
+    return bundle.artifacts(role, graphs_of(runtime or None), precision or None)  # type: ignore[arg-type]
 
 
 def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
@@ -82,6 +93,5 @@ def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) ->
 
 def _unasked(artifact: Artifact) -> str:
     """Why a graph is no default: it is code, and runs where somebody has said so; empty if it is data."""
-    named = artifact.runtime
-    programs = RUNTIMES[named].programs
+    named, programs = artifact.runtime, programs_of(artifact.runtime)
     return f"{programs} run only where they are asked for: runtime {named} (--runtime {named})" if programs else ""

@@ -6,9 +6,10 @@ Placement(device="cuda:0", precision="fp16")
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
-from tritone.bundle.manifest import READERS, Precision, Runtime
+from tritone.bundle.manifest import Precision
 from tritone.pipelines.graphs.buckets import read_sizes
 from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.known import check_runtime
 
 if TYPE_CHECKING:
     from tritone.preparing import Preparing
@@ -38,9 +39,10 @@ class Placement:
     memory_mb: float | None = None  # of the process, in megabytes, where what calls take was measured; None: all
 
     def __post_init__(self) -> None:
-        for name, known in (("runtime", (*get_args(Runtime), *READERS)), ("precision", get_args(Precision))):
-            if (value := getattr(self, name)) not in (None, *known):
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if self.runtime is not None:
+            check_runtime(self.runtime)
+        if self.precision not in (None, *get_args(Precision)):
+            raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {self.precision!r}")
         if self.compile not in (None, AUTO):
             read_sizes(self.compile, 1)
         cuda_index(self.device)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tritone.runtime.cuda.loop import DeviceLoops
 from tritone.runtime.graph import Array
-from tritone.runtime.torch.loop import DeviceLoops
 from tritone.search.device.bonuses import BonusTables
 from tritone.search.device.greedy import LOOK_AHEAD, GreedyLoop, look_ahead
 from tritone.search.device.kernels_for import kernels_for, stateful_beams_for, stateful_for, whole_for

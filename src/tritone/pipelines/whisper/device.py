@@ -22,10 +22,10 @@ from tritone.pipelines.whisper.driving import UNDER_WAY
 from tritone.pipelines.whisper.network import features_of
 from tritone.preparing import timed
 from tritone.runtime import Graph
+from tritone.runtime.cuda.held import Held
+from tritone.runtime.cuda.steps import Late, Steps, read_weights
+from tritone.runtime.files.program import read_program
 from tritone.runtime.graph import HELD, Array
-from tritone.runtime.torch.held import Held
-from tritone.runtime.torch.program import read_program
-from tritone.runtime.torch.steps import Late, Steps, read_weights
 from tritone.search.device.attending import Caches, Network, Sizes
 from tritone.search.device.choosing import Column, Specials
 from tritone.search.device.kernels_for import attending_for, beams_for

@@ -33,6 +33,7 @@ from tritone.pipelines.whisper.network import Network, features_of
 from tritone.pipelines.whisper.options import DecodingOptions, check_options
 from tritone.pipelines.whisper.stream import LiveStream
 from tritone.pipelines.whisper.together import Together
+from tritone.runtime.graph import DeviceGraph
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -142,10 +143,9 @@ class WhisperPipeline:
     def _hold_features(self) -> None:
         """Leave features on the device, where its own graph makes them."""
         from tritone.pipelines.whisper.device import held_features
-        from tritone.runtime.torch.graph import TorchGraph
 
         graph = self._features_of.args[0]
-        if isinstance(graph, TorchGraph):
+        if isinstance(graph, DeviceGraph):
             self._features_of = partial(held_features, graph, self.frame_shift)
 
     def check_options(self, options: DecodingOptions) -> DecodingOptions:

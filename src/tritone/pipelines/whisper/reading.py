@@ -22,7 +22,7 @@ PLAIN_OUTPUTS, OUTPUTS = 5, 11  # of a step and row; the further ones are of bea
 
 
 class Late(Protocol):
-    """What is on its way from the device, see `runtime.torch.steps.Late`."""
+    """What is on its way from the device, see `runtime.cuda.steps.Late`."""
 
     @property
     def is_there(self) -> bool: ...

@@ -50,6 +50,11 @@ def obstacle() -> str | None:
     return "there was no C compiler when Tritone was installed. Install one (gcc), then Tritone again"
 
 
+def slow() -> str | None:
+    """What is slower than it could be, and why; None if nothing is."""
+    return f"Zipformers are slower than they could be on a CPU, since {reason}" if (reason := obstacle()) else None
+
+
 def fused(model: Any, folder: Path, options: onnxruntime.SessionOptions) -> bytes | None:
     """A graph with attention and the operators of `fused.c`, which are added to the options; None if it has none.
 

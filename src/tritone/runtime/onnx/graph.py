@@ -22,9 +22,9 @@ import onnxruntime
 from tritone.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.runtime.memory import trim_heap
-from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.fusing import fused
 from tritone.runtime.slots import HostGraph
 

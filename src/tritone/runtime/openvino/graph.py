@@ -15,9 +15,9 @@ import openvino
 
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.files.external_data import inspect
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.runtime.memory import trim_heap
-from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.slots import HostGraph
 
 INSTEAD = "Run it with runtime onnxruntime."

@@ -2,16 +2,16 @@
 
     bundle/python, "steps:tokenize"  ->  PythonGraph
 
-Such a file is a program of the bundle's author; see `function.py`.
+Such a file is a program of the bundle's author; see `runtime/functions/function.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tritone.runtime.device import cuda_index
+from tritone.runtime.functions.function import PythonFunction
+from tritone.runtime.functions.signature import TYPES, Argument, Models
 from tritone.runtime.graph import Array, FunctionStamp, TensorSpec
-from tritone.runtime.python.function import PythonFunction
-from tritone.runtime.python.signature import TYPES, Argument, Models
 from tritone.runtime.slots import HostGraph
 
 

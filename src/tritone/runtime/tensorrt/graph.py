@@ -2,7 +2,7 @@
 
 An engine is for one version of TensorRT and one kind of GPU, and takes sizes within its profiles alone: what it was
 built with is checked before anything is read, and calls with more rows than fit are run in parts. Tensors lie in
-torch's memory and arrays travel as in `runtime/torch/cuda.py`; each profile has an execution context of its own, made
+torch's memory and arrays travel as in `runtime/cuda/queue.py`; each profile has an execution context of its own, made
 when the first call needs it.
 """
 
@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from tritone.errors import BundleError, OperatorError
+from tritone.runtime.cuda import tensorrt as tensorrt_library
+from tritone.runtime.cuda.obstacle import obstacle as torch_obstacle
+from tritone.runtime.cuda.queue import CudaQueue, Replays
+from tritone.runtime.cuda.slots import DeviceSlots
+from tritone.runtime.cuda.tensorrt import INSTALL, TITLES, Gpu, Library
 from tritone.runtime.device import cuda_index
 from tritone.runtime.graph import Array, Bucket, EngineStamp, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
-from tritone.runtime.tensorrt import library as tensorrt_library
-from tritone.runtime.tensorrt.library import INSTALL, TITLES, Gpu, Library
-from tritone.runtime.torch.cuda import CudaQueue, Replays
-from tritone.runtime.torch.slots import DeviceSlots
 
 # TensorRT's names of types, as numpy and torch call them. Our graphs have no other inputs and outputs.
 DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32", "BOOL": "bool"}
@@ -256,8 +257,6 @@ def obstacle(device: str) -> str | None:
     Raises:
         ValueError: it is no device name.
     """
-    from tritone.runtime.torch.graph import obstacle as torch_obstacle
-
     if cuda_index(device) is None:
         return "its engines run on GPUs alone"
     if not tensorrt_library.installed():

@@ -15,29 +15,24 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
 
-from tritone.paths import cache_folder
+from tritone.runtime import kept
+from tritone.runtime.cuda.kernels import FORM, stamp_of
 from tritone.runtime.graph import Bucket, TensorSpec, rows_up_to
+from tritone.runtime.kept import digest, distrust, make_private, stamp_digest
 
 LOGGER = logging.getLogger(__name__)
-FORM = 3  # of what is kept; raised when older files must not be used, or are slower
-KERNELS = "TRITON_CACHE_DIR"  # environment variable of Triton's compiler: where it keeps what it compiled
-TRUSTED = (0,)  # users beside our own: root may do anything in any case
 CPP_LIBRARY = "libstdc++.so.6"
-WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -92,7 +87,7 @@ class CompiledStore:
         """Take a program that is on its device; `root`: the cache folder, by default `cache_folder()`."""
         self._program = program
         self._device = device
-        self.root = (root or cache_folder()) / "compiled"
+        self.root = kept.root(root)
 
     @cached_property
     def stamp(self) -> dict[str, str]:
@@ -109,7 +104,7 @@ class CompiledStore:
         single = ["single"] if most_rows(shapes) == 1 else []
         stamp_text = json.dumps([list(outputs), [[name, list(shape[1:])] for name, shape in shapes.items()], *single])
         size = next((shape[1] for shape in shapes.values() if len(shape) > 1), 0)
-        return self.folder / f"{size}-{_digest(stamp_text)[:12]}.pt2"
+        return self.folder / f"{size}-{digest(stamp_text)[:12]}.pt2"
 
     def calls(self) -> Iterator[tuple[CompiledCall, Path]]:
         """The calls that are there, each with its file. Those that must not be used are named in the log."""
@@ -155,8 +150,8 @@ class CompiledStore:
     def keep(self, outputs: Sequence[str], shapes: Shapes, made: Path, compile_s: float) -> CompiledCall:
         """Put a compiled call into the cache; `made`, which is in the same file system, is moved."""
         path = self.place(outputs, shapes)
-        digest = hashlib.sha256(made.read_bytes()).hexdigest()
-        call = CompiledCall(tuple(outputs), {name: tuple(shape) for name, shape in shapes.items()}, digest, compile_s)
+        sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
+        call = CompiledCall(tuple(outputs), {name: tuple(shape) for name, shape in shapes.items()}, sha256, compile_s)
         made.chmod(0o600)
         os.replace(made, path)
         _write(self.folder / "stamp.json", self.stamp)
@@ -220,43 +215,6 @@ class LoadedCall:
         return some
 
 
-def keep_kernels(device: torch.device) -> None:
-    """Have Triton's compiler keep kernels in the cache folder, in a folder for this stamp, and use them again.
-
-    Unless the environment names another place, or others could have written to this one: then it is Triton's usual one.
-    """
-    if KERNELS in os.environ:
-        return
-    try:
-        root = cache_folder() / "compiled"
-        folder = kernels_of(root, stamp_of(device))
-        make_private(root, folder.parent, folder)
-    except OSError as error:
-        LOGGER.warning("kernels are kept in the usual place of Triton's compiler, not in the cache: %s", error)
-        return
-    if reason := next((why for each in (root, folder.parent, folder) if (why := distrust(each))), None):
-        LOGGER.warning("kernels that were compiled are not used: %s", reason)
-        return
-    os.environ[KERNELS] = str(folder)
-
-
-def kernels_of(root: Path, stamp: Mapping[str, str]) -> Path:
-    """The folder of kernels for a stamp, in the folder of all that is compiled."""
-    return root / "kernels" / stamp_digest(stamp)
-
-
-def stamp_digest(stamp: Mapping[str, str]) -> str:
-    """A name for a stamp."""
-    return _digest(json.dumps(stamp, sort_keys=True))[:16]
-
-
-def make_private(root: Path, *folders: Path) -> None:
-    """Make folders, for this user alone."""
-    root.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (root, *folders):
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def share_cpp_library() -> None:
     """Let libraries that are loaded from now on use the C++ library that this process has.
 
@@ -305,47 +263,7 @@ def program_digest(program: Compilable) -> str:
     for node in program.graph.nodes:
         target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         lines.append(f"{node.op} {node.name} {target} {node.args} {node.kwargs}")
-    return _digest(re.sub(r"cuda:\d+|device\(type='cuda', index=\d+\)", "cuda", "\n".join(lines)))
-
-
-def stamp_of(device: torch.device) -> dict[str, str]:
-    """What compiled code depends on: versions, and the device."""
-    found = {"form": str(FORM), "torch": torch.__version__, "machine": platform.machine()}
-    if device.type != "cuda":
-        return found | {"cpu": _cpu(), "vectors": torch.backends.cpu.get_cpu_capability()}
-    try:
-        triton = version("triton")
-    except PackageNotFoundError:
-        triton = "none"
-    properties = torch.cuda.get_device_properties(device)
-    return found | {
-        "cuda": str(torch.version.cuda),
-        "driver": str(getattr(torch._C, "_cuda_getDriverVersion", lambda: "unknown")()),
-        "triton": triton,
-        "gpu": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-    }
-
-
-def _cpu() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.*)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor()
-
-
-def distrust(path: Path) -> str | None:
-    """Why a file or folder must not be believed; None if only this user or root can have written it."""
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
-        return f"{path} is a link"
-    if found.st_uid not in (os.geteuid(), *TRUSTED):
-        return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} who would run it"
-    if found.st_mode & WRITABLE_BY_OTHERS:
-        return f"others can write to {path}, so its code could be anybody's: chmod go-w, if nobody has"
-    return None
+    return digest(re.sub(r"cuda:\d+|device\(type='cuda', index=\d+\)", "cuda", "\n".join(lines)))
 
 
 def _read(path: Path) -> CompiledCall:
@@ -363,7 +281,3 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     new.write_text(json.dumps(content, indent=1), encoding="utf-8")
     new.chmod(0o600)
     os.replace(new, path)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

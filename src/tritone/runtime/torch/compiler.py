@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 
 from tritone.errors import OperatorError
-from tritone.runtime.torch.builder import Program
+from tritone.runtime.files.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants, most_rows
 from tritone.runtime.torch.lowering import lower, wants_channels_last
 

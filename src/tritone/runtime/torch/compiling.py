@@ -26,9 +26,9 @@ import torch
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError
 from tritone.runtime.child import python_command
+from tritone.runtime.files.program import read_program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, most_rows
 from tritone.runtime.torch.compiler import compile_call
-from tritone.runtime.torch.program import read_program
 
 CPUS_OF_ONE = 4  # a compiler keeps about as many busy
 NICENESS = 10  # of compilers, beside a model that answers

@@ -2,7 +2,7 @@
 
 A program computes in the precision that it was exported with; what goes in and comes out has the types of its contract.
 The file is read by `program`, which trusts nothing in it, or a script by torch itself. On a GPU every graph has a
-stream of its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `cuda`).
+stream of its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `runtime/cuda/`).
 """
 
 import threading
@@ -18,24 +18,18 @@ import numpy.typing as npt
 import torch
 
 from tritone.errors import OperatorError
+from tritone.runtime.cuda.held import Held, tensor_of
+from tritone.runtime.cuda.kernels import keep_kernels
+from tritone.runtime.cuda.obstacle import obstacle
+from tritone.runtime.cuda.queue import RECORDING, CudaQueue, Replays, widening
+from tritone.runtime.cuda.slots import DeviceSlots
 from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.files.builder import Program as BuiltProgram
+from tritone.runtime.files.program import read_program
 from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec, largest
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import (
-    CompiledCall,
-    CompiledStore,
-    LoadedCall,
-    Shapes,
-    input_shapes,
-    keep_kernels,
-    most_rows,
-)
-from tritone.runtime.torch.cuda import RECORDING, CudaQueue, Replays, widening
-from tritone.runtime.torch.held import Held, tensor_of
-from tritone.runtime.torch.program import read_program
-from tritone.runtime.torch.slots import DeviceSlots
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes, most_rows
 
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
@@ -379,24 +373,3 @@ class Dispatched:
         shapes = [tuple(each.shape) for each in inputs]
         able = (function for call, function in self._compiled if call.takes(shapes))
         return next(able, self._function)(*inputs)
-
-
-def obstacle(device: str) -> str | None:
-    """Why the installed torch cannot run on a device, with the way out; None if it can.
-
-    Raises:
-        ValueError: it is no device name.
-    """
-    index = cuda_index(device)
-    if index is None:
-        return None
-    if torch.version.cuda is None:
-        return f"the installed torch {torch.__version__} has no CUDA support. Install a build of torch for CUDA"
-    if not torch.cuda.is_available():
-        return (
-            f"torch {torch.__version__} finds no usable NVIDIA GPU: the driver is missing, or too old for CUDA "
-            f"{torch.version.cuda}"
-        )
-    if index >= torch.cuda.device_count():
-        return f"this machine has {torch.cuda.device_count()} GPUs, counted from 0"
-    return None

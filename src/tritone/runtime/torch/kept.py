@@ -1,6 +1,6 @@
 """What the user's cache folder has of compiled code for a device of this machine, as files for other machines.
 
-stamp_here("cuda"), root()          what the code depends on, and the folder of all of it
+stamp_here("cuda")                  what the code depends on
 kept_files(programs, "cuda")        names such as PROGRAM/16000-….pt2 and kernels/KEY/_text.cubin, with their paths
 """
 
@@ -10,15 +10,11 @@ from pathlib import Path
 import torch
 
 from tritone.errors import OperatorError
-from tritone.paths import cache_folder
-from tritone.runtime.torch.compiled import CompiledStore, kernels_of, stamp_of
-from tritone.runtime.torch.graph import obstacle
-from tritone.runtime.torch.program import read_program
-
-
-def root() -> Path:
-    """The folder of all that is compiled."""
-    return cache_folder() / "compiled"
+from tritone.runtime.cuda.kernels import stamp_of
+from tritone.runtime.cuda.obstacle import obstacle
+from tritone.runtime.files.program import read_program
+from tritone.runtime.kept import kernels_of, root
+from tritone.runtime.torch.compiled import CompiledStore
 
 
 def stamp_here(device: str) -> Mapping[str, str]:

@@ -18,13 +18,10 @@ import torch
 from torch import Tensor
 
 from tritone.errors import OperatorError
+from tritone.runtime.files.records import SCRIPT_TYPES, Records, field
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch.graph import TorchGraph, obstacle
-from tritone.runtime.torch.records import Records, field
+from tritone.runtime.torch.graph import TorchGraph
 
-__all__ = ["ScriptGraph", "obstacle", "read_script"]
-
-TYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 ALLOW_TF32 = 12  # the input of aten::_convolution that says so
 
 
@@ -120,7 +117,7 @@ def _specs(described: Sequence[Any]) -> dict[str, TensorSpec]:
     specs: dict[str, TensorSpec] = {}
     for each in described:
         name, dtype, shape = field(each, "name", str), field(each, "dtype", str), field(each, "shape", list)
-        if dtype not in TYPES or not all(axis is None or (type(axis) is int and axis >= 0) for axis in shape):
+        if dtype not in SCRIPT_TYPES or not all(axis is None or (type(axis) is int and axis >= 0) for axis in shape):
             raise ValueError(f"tensor {name!r} is of type {dtype!r:.40} and shape {str(shape)[:60]}")
         specs[name] = TensorSpec(np.dtype(dtype), tuple(shape))
     if len(specs) != len(described):

@@ -30,7 +30,7 @@ def can_search(weights: StatelessWeights) -> bool:
 
 
 class _Over:
-    """The part of a loop (`runtime.torch.loop.Loop`) that a search has which is over when it has started."""
+    """The part of a loop (`runtime.cuda.loop.Loop`) that a search has which is over when it has started."""
 
     def step(self, *state: Tensor) -> list[Tensor]:
         """The same state: there is nothing left to do."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritone.errors import BundleError
 from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription, most_common
-from tritone.runtime.onnx.external_data import LOOPS, locations, parsed
+from tritone.runtime.files.external_data import LOOPS, locations, parsed
 
 MAX_BYTES = 2**31 - 1  # of a protobuf message
 MAX_AXES = 64

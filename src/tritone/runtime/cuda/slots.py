@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from tritone.errors import OperatorError
+from tritone.runtime.cuda.queue import CudaQueue, Replays
 from tritone.runtime.graph import HELD, ROW_STEPS, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
-from tritone.runtime.torch.cuda import CudaQueue, Replays
 
 NOBODY = 0  # the row that the padding of a step writes
 SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing a slot is no work for the device

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tritone.runtime.cuda.driver import own_stream
+from tritone.runtime.cuda.held import Held
+from tritone.runtime.cuda.turns import turns_of
 from tritone.runtime.graph import HELD, PCM_SCALE, Array, TensorSpec
-from tritone.runtime.torch.driver import own_stream
-from tritone.runtime.torch.held import Held
-from tritone.runtime.torch.turns import turns_of
 
 LOGGER = logging.getLogger(__name__)
 MAX_RECORDED = 64  # shapes of one function

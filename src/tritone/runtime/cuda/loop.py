@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.torch.cuda import RECORDING, CudaQueue
-from tritone.runtime.torch.held import Held, tensor_of
+from tritone.runtime.cuda.held import Held, tensor_of
+from tritone.runtime.cuda.queue import RECORDING, CudaQueue
 
 LOGGER = logging.getLogger(__name__)
 STEPS = 8  # of a block; while the host looks at what is left of one, another one is computed in vain at most

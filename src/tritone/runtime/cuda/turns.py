@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from tritone.paths import lock_alone
-from tritone.runtime.torch.driver import after
+from tritone.runtime.cuda.driver import after
 
 LOGGER = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_WITH_MPS = 2, 3

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.runtime.functions.requirements import check_requirements
+from tritone.runtime.functions.signature import Models, Signature, read_signature
 from tritone.runtime.graph import Array
-from tritone.runtime.python.requirements import check_requirements
-from tritone.runtime.python.signature import Models, Signature, read_signature
 
 TARGET = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 _importing = threading.Lock()

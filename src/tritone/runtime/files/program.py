@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import fx
 
+from tritone.runtime.files.archive import Archive
+from tritone.runtime.files.builder import MAX_NODES, Builder, Program, built
+from tritone.runtime.files.operators import IDENTITIES, IGNORED, ON_NUMBERS, WORD
+from tritone.runtime.files.records import field
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch.archive import Archive
-from tritone.runtime.torch.builder import MAX_NODES, Builder, Program, built
-from tritone.runtime.torch.operators import IDENTITIES, IGNORED, ON_NUMBERS, WORD
-from tritone.runtime.torch.records import field
 
 FLOATS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 MEMORY_FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}

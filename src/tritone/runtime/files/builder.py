@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, fx
 
 from tritone.errors import BundleError, OperatorError, TritoneError
+from tritone.runtime.files.operators import IDENTITIES, OPERATORS
+from tritone.runtime.files.records import Records
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch.operators import IDENTITIES, OPERATORS
-from tritone.runtime.torch.records import Records
 
 MAX_NODES = 2**18
 

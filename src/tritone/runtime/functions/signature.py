@@ -21,12 +21,12 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
 from tritone.errors import InputError, OperatorError
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Models
 
 TYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -51,17 +51,6 @@ FORMS = (
     "Annotated[NDArray[np.float32], (3, 224, 224)] with the sizes after the rows (a word for any size), list[str], "
     "list[bytes], list[int], list[float], list[bool], or lists of such lists"
 )
-
-
-class Models(Protocol):
-    """Other models by name, for a function that decides which to call: `models["NAME"](text=...)`.
-
-    A call takes arrays by the names of the model's inputs and returns the outputs by name. In a server it is a request
-    to a model of the same server, in process it is a call of a loaded bundle.
-    """
-
-    def __getitem__(self, name: str) -> Callable[..., Mapping[str, Array]]:
-        """The model of this name; raises `OperatorError` if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

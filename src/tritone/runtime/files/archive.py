@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tritone.runtime.torch.records import Records, field
+from tritone.runtime.files.records import Records, field
 
 SCHEMA_MAJOR = 8  # of model.json; torch raises it when older readers would misread a file
 DTYPES = {

@@ -23,6 +23,7 @@ MAX_JSON_BYTES = 2**28
 MAX_RECORDS = 2**17
 MAX_AXES = 64
 NAMES = "tritone.json"  # our own record: what inputs and outputs are called
+SCRIPT_TYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a record of a zip file: signature, lengths of its name and extra field
 
 Opened = TypeVar("Opened", bound="Records")

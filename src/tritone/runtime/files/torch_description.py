@@ -18,9 +18,9 @@ import torch
 
 from tritone.errors import BundleError
 from tritone.runtime.description import ANY, GraphDescription, Size, TensorDescription, most_common
-from tritone.runtime.python.signature import TYPES
-from tritone.runtime.torch.archive import Archive
-from tritone.runtime.torch.records import Records, field
+from tritone.runtime.files.archive import Archive
+from tritone.runtime.files.records import Records, field
+from tritone.runtime.functions.signature import TYPES
 
 MAX_CODE_BYTES = 2**24  # of the text of all classes
 BF16 = "BF16"

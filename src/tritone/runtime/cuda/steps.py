@@ -14,11 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tritone.runtime.cuda.kernels import keep_kernels
+from tritone.runtime.cuda.queue import CudaQueue
 from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.files.archive import Archive
 from tritone.runtime.graph import Array
-from tritone.runtime.torch.archive import Archive
-from tritone.runtime.torch.compiled import keep_kernels
-from tritone.runtime.torch.cuda import CudaQueue
 
 LOGGER = logging.getLogger(__name__)
 AHEAD = 4  # steps that are launched before the host has read the first of them

@@ -1,0 +1,1 @@
+"""Functions of Python as models: their annotations, their packages, and calling them."""
