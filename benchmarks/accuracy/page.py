@@ -29,7 +29,7 @@ search, precision and history. Measured by
 {command}
 ```
 
-through the pipelines that serve, in process; every wrong text is in [accuracy.json](accuracy.json). Cells are
+through the pipelines that serve, in process; every wrong text is in [accuracy.json.gz](accuracy.json.gz). Cells are
 "WER % (errors)". Streams advance in chunks of {chunk} frames ({chunk_ms} ms); "left" is how many past chunks a step
 sees, {shipped} in the shipped bundle. Beam {beam}. Intervals: 95 %, bootstrap over utterances. p-values: permutation
 test on the same utterances, not corrected for the number of rows.

@@ -10,6 +10,7 @@ Writes FILE.json and FILE.md.
 """
 
 import argparse
+import gzip
 import hashlib
 import json
 import shlex
@@ -33,7 +34,7 @@ from tritone.report.stamp import Stamp
 from tritone.search.options import SearchOptions
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTPUT = ROOT / "docs" / "performance" / "accuracy.json"
+OUTPUT = ROOT / "docs" / "performance" / "accuracy.json.gz"
 WEIGHTS = ROOT / "docs" / "performance" / "accuracy-weights.json"  # what --tune chose
 WORK = ROOT / "training" / "runs" / "accuracy"  # the exported bundle and the journal; not part of the repository
 LM = ROOT / "training" / "lm"
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=WORK, help="folder for the bundle and the journal")
     parser.add_argument("--bundle", type=Path, help="a bundle with all precisions, instead of a new export")
     parser.add_argument("--precisions", default=",".join(PRECISIONS), help="some of them (default: all)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="FILE.json; the page is written beside it")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="FILE.json.gz; the page is written beside it")
     arguments = parser.parse_args()
     precisions = tuple(arguments.precisions.split(","))
     if unknown := set(precisions) - set(PRECISIONS):
@@ -146,9 +147,11 @@ def main() -> None:
     from benchmarks.accuracy.page import report, to_markdown
 
     content = report(rows, sets, stamp, weights)
-    arguments.output.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
-    arguments.output.with_suffix(".md").write_text(to_markdown(content), encoding="utf-8")
-    print(arguments.output.with_suffix(".md"))
+    figures = json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n"
+    arguments.output.write_bytes(gzip.compress(figures.encode(), mtime=0))
+    page = arguments.output.with_suffix("").with_suffix(".md")
+    page.write_text(to_markdown(content), encoding="utf-8")
+    print(page)
 
 
 def exported(folder: Path, *, keep: bool = False) -> Bundle:
