@@ -4,12 +4,15 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from tritone import pages
+from tritone.cli import gateway as command
+from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.protocol import Protocol
 from tritone.gateway.protocols import all_protocols
@@ -80,3 +83,36 @@ def test_a_name_that_cannot_be_one_of_a_protocol_is_left_out(
     with caplog.at_level(logging.WARNING):
         assert dict(all_protocols()) == ours
     assert re.search(f"'tidy' of the package .* cannot be loaded .*'{name}' cannot name a protocol", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class Options:\n    tidy_speed: int = option(1, 'How fast.')", ""),
+        ("class Options:\n    speed: int = option(1, 'How fast.')", "options of tidy begin with tidy_, got speed"),
+        ("class Other:\n    tidy_speed: int = option(1, 'How fast.')", "has no attribute 'Options'"),
+    ],
+)
+def test_options_of_a_package_that_cannot_be_used_are_left_out(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = "from dataclasses import dataclass\nfrom tritone.options.fields import option\n@dataclass\n"
+    (tmp_path / "tidy_package").mkdir()
+    (tmp_path / "tidy_package" / "options.py").write_text(f"{head}{text}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for each in ("tidy_package", "tidy_package.options"):
+        monkeypatch.delitem(sys.modules, each, raising=False)
+    tidy = Protocol(name="tidy", package="tidy_package", interface=1, what="Tidy.", options="options:Options")
+    monkeypatch.setattr(command, "PROTOCOLS", [tidy])
+    with caplog.at_level(logging.WARNING):
+        found = command._option_classes()
+    assert [each.name for kind in found.values() for each in fields(kind)] == ([] if said else ["tidy_speed"])
+    assert said in caplog.text
+
+
+def test_options_of_a_protocol_that_there_is_not_are_an_error() -> None:
+    with (
+        pytest.raises(ServerSetupError, match="there is no protocol pages; there are "),
+        GatewayServer(GatewayOptions(triton="127.0.0.1:9", port=0, protocols={"pages": object()})).background(),
+    ):
+        pass

@@ -24,16 +24,37 @@ if TYPE_CHECKING:
 PROTOCOLS = all_protocols().values()
 
 
+def _option_classes() -> dict[str, Any]:
+    """The classes of the options that protocols have beside their ports, by the protocol's name."""
+    found = {}
+    for each in PROTOCOLS:
+        try:
+            if each.options:
+                found[each.name] = each.own_options()
+        except Exception as error:
+            if not each.interface:
+                raise
+            logging.getLogger(__name__).warning(
+                f"{each.package}, which has the protocol {each.name!r}, has options that cannot be used: "
+                f"{type(error).__name__}: {str(error)[:200]}. They are left out; notify its makers"
+            )
+    return found
+
+
 def _protocol_options() -> type:
-    """The ports of all protocols, and what options they have beside, as one class."""
+    """The ports of all protocols, and these options, as one class."""
     found: list[tuple[str, Any, Any]] = []
     for each in PROTOCOLS:
         if each.port:
             found.append((each.port_name, int | None, option(None, each.port, panel=each.panel)))
-        for own in fields(each.option_class) if each.options else ():
-            described = field(default=own.default, metadata={**own.metadata, "panel": each.panel})
-            found.append((own.name, get_type_hints(each.option_class)[own.name], described))
+        for own in fields(OPTIONS[each.name]) if each.name in OPTIONS else ():
+            usual: Any = {"default": own.default, "default_factory": own.default_factory}
+            described = field(**usual, metadata={**own.metadata, "panel": each.panel})
+            found.append((own.name, get_type_hints(OPTIONS[each.name])[own.name], described))
     return make_dataclass("ProtocolOptions", found, frozen=True, kw_only=True)
+
+
+OPTIONS = _option_classes()
 
 
 @takes_option_classes(protocols=_protocol_options())
@@ -96,7 +117,7 @@ def gateway(
         options = replace(
             options,
             ports={name: port for name, port in chosen.items() if port is not None},
-            protocols={each.name: _own(each.option_class, protocols) for each in PROTOCOLS if each.options},
+            protocols={name: _own(each, protocols) for name, each in OPTIONS.items()},
             cors=tuple(cors or ()),
             aliases=tuple(alias or ()),
             punctuation=None if punctuation_model is None else punctuator(punctuation_model).transcript,

@@ -7,7 +7,7 @@ A protocol of another package is named in its entry point of the group `tritone.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tritone.pages import Page
@@ -32,7 +32,8 @@ class Protocol(Page):
     `serve`: a function of the gateway and an address, host:port, that returns a server of its own (`port`, and
     `await stop(grace_s)`), for what is not HTTP. Without one, a port of its own answers at / as the first of the paths.
     `port`: the help of the option that chooses such a port; none if it has no port of its own.
-    `options`: a class of further options of `tritone gateway`; `panel`: the title over all of them in its help.
+    `options`: a class of further options of `tritone gateway`, which begin with the protocol's name. `panel`: the title
+    over all of them in its help.
     """
 
     GROUP = "tritone.protocols"
@@ -56,10 +57,13 @@ class Protocol(Page):
         """The name of the option that chooses its own port."""
         return f"{self.name}_port"
 
-    @property
-    def option_class(self) -> Any:
-        """The class of its own options; None if it has none."""
-        return self.look_up(self.options) if self.options else None
+    def own_options(self) -> Any:
+        """The class of its own options, which begin with its name; raises `TypeError` if one does not."""
+        found = self.look_up(self.options)
+        names = [each.name for each in fields(found)]
+        if wrong := [each for each in names if not f"{each}_".startswith(f"{self.name}_") or each == self.port_name]:
+            raise TypeError(f"options of {self.name} begin with {self.name}_, got {', '.join(wrong)}")
+        return found
 
     def all_routes(self, gateway: "Gateway") -> "list[BaseRoute]":
         """Its routes on a gateway."""

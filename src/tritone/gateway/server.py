@@ -204,7 +204,7 @@ class GatewayServer:
 
     def _http_ports(self) -> dict[str, int]:
         """Those that speak HTTP; a protocol that has routes and no server of its own is served there alone."""
-        unknown = [name for name in self.options.ports if name not in self._protocols]
+        unknown = [name for name in (*self.options.ports, *self.options.protocols) if name not in self._protocols]
         if unknown:
             raise ServerSetupError(f"there is no protocol {', '.join(unknown)}; there are {', '.join(self._protocols)}")
         own = {name: port for name, port in self.options.ports.items() if not self._protocols[name].serve}

@@ -14,7 +14,6 @@ Source: rhasspy/wyoming 1.10.2, event.py, asr.py, vad.py, audio.py and info.py.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,7 +38,6 @@ from tritone.transcript import joined
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
-LOG = logging.getLogger("tritone.gateway")
 PROTOCOL = "wyoming"
 WIDTH = 2  # bytes of a sample
 SPARE = 64  # connections beyond those of the limits
