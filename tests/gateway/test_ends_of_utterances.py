@@ -145,7 +145,7 @@ def events_of(audio: npt.NDArray[np.int16], query: str, *, has_vad: bool, step: 
         await conversation.begin()
         conversation.audio = PlainSamples("<i2", RATE)
         for start in range(0, len(audio), step):
-            await conversation.hear(audio[start : start + step].tobytes())
+            await conversation.take_audio(audio[start : start + step].tobytes())
         await conversation.finish()
         await conversation.close()
 

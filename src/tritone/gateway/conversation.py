@@ -74,7 +74,7 @@ class Conversation(ABC, Generic[AnyMessage]):
         """What is asked of the models."""
 
     @abstractmethod
-    async def tell(self, events: Sequence[Event], after: After) -> None:
+    async def send_events(self, events: Sequence[Event], after: After) -> None:
         """Send what became of audio, of a commit, or of the end."""
 
     async def open(self) -> Live:
@@ -83,19 +83,19 @@ class Conversation(ABC, Generic[AnyMessage]):
             self.live = await self.speech.open(await self.ask(), self.audio.rate, self.caller)
         return self.live
 
-    async def hear(self, data: bytes) -> None:
+    async def take_audio(self, data: bytes) -> None:
         """Take some bytes of audio."""
-        await self.tell(await self.recognise(await self.audio.push(data)), "audio")
+        await self.send_events(await self.recognise(await self.audio.push(data)), "audio")
 
     async def commit(self) -> None:
         """End the segment under way; the stream goes on."""
-        await self.tell(await self.of_live(lambda live: live.commit()), "commit")
+        await self.send_events(await self.of_live(lambda live: live.commit()), "commit")
 
     async def finish(self) -> None:
         """End the stream, and with it the conversation."""
         if self.live is not None and (rest := await self.audio.finish()).size:
-            await self.tell(await self.recognise(rest), "audio")
-        await self.tell(await self.of_live(lambda live: live.finish()), "finish")
+            await self.send_events(await self.recognise(rest), "audio")
+        await self.send_events(await self.of_live(lambda live: live.finish()), "finish")
         self.is_over = True
 
     async def recognise(self, samples: Samples) -> list[Event]:
@@ -159,13 +159,13 @@ class SocketConversation(Conversation[str | bytes]):
         """An error as the protocol words it; the message goes before the end of the connection."""
 
     async def take(self, message: str | bytes) -> None:
-        await (self.hear(message) if isinstance(message, bytes) else self.command(message))
+        await (self.take_audio(message) if isinstance(message, bytes) else self.command(message))
 
     @abstractmethod
     async def command(self, text: str) -> None:
         """Act on a message of text; raises `InputError` if it is none of the protocol's."""
 
-    async def tell(self, events: Sequence[Event], after: After) -> None:
+    async def send_events(self, events: Sequence[Event], after: After) -> None:
         for message in self.messages(events, after):
             await self.socket.send(message)
 

@@ -50,9 +50,9 @@ class ListenConversation(SocketConversation):
     async def take(self, message: str | bytes) -> None:
         await super().take(message if message != b"" else CLOSE)
 
-    async def hear(self, data: bytes) -> None:
+    async def take_audio(self, data: bytes) -> None:
         self._sha256.update(data)
-        await super().hear(data)
+        await super().take_audio(data)
 
     async def command(self, text: str) -> None:
         match read_json(text).get("type"):

@@ -207,7 +207,7 @@ class RealtimeSession(Conversation[Mapping[str, Any]]):
             while await live.late():
                 async with self._sending:
                     if self.live is live:
-                        await self.tell(await live.news(), "audio")
+                        await self.send_events(await live.news(), "audio")
         self._late = None
 
     async def _act(self, event: Mapping[str, Any]) -> None:
@@ -249,7 +249,7 @@ class RealtimeSession(Conversation[Mapping[str, Any]]):
         await self._send(UPDATED[dialect], session=self._session())
 
     async def _append(self, event: Mapping[str, Any]) -> None:
-        await self.hear(read_audio(event.get("audio")))
+        await self.take_audio(read_audio(event.get("audio")))
         if self._config.final_model and self._late is None and self.live is not None:
             self._late = asyncio.create_task(self._send_late(self.live))
 
@@ -284,7 +284,7 @@ class RealtimeSession(Conversation[Mapping[str, Any]]):
         """End the live stream and its items; the session goes on."""
         if self.live is None:
             return
-        await self.tell(await self.live.finish(), "finish")
+        await self.send_events(await self.live.finish(), "finish")
         for item in list(self._items.values()):
             await self._complete(item, None)
         await self.leave()
@@ -313,7 +313,7 @@ class RealtimeSession(Conversation[Mapping[str, Any]]):
 
     # Events of the live stream become those of items.
 
-    async def tell(self, events: Sequence[Event], after: After) -> None:
+    async def send_events(self, events: Sequence[Event], after: After) -> None:
         for event in events:
             item = self._item(event.segment)
             if event.kind == "partial" and event.transcript is not None:

@@ -42,7 +42,7 @@ class Recognition(Conversation[AnyMessage]):
     async def take_audio(self, data: bytes, runtime: Mapping[str, str]) -> None:
         """Take some bytes, and what a message says beside them."""
         ends = _forced_end(dict(runtime))
-        await self.hear(data)
+        await self.take_audio(data)
         if ends:
             await self.commit()
 
@@ -55,11 +55,11 @@ class Recognition(Conversation[AnyMessage]):
         events = await self.recognise(await self.audio.finish())
         if self.live is None:
             raise InputError("the stream ended without audio")
-        await self.tell(events, "finish")
-        await self.tell(await self.live.finish(), "finish")
+        await self.send_events(events, "finish")
+        await self.send_events(await self.live.finish(), "finish")
         self.is_over = True
 
-    async def tell(self, events: Sequence[Event], after: After) -> None:
+    async def send_events(self, events: Sequence[Event], after: After) -> None:
         for event in events:
             if event.transcript is None or event.kind not in ("partial", "final"):
                 continue

@@ -34,7 +34,7 @@ class OfflineConversation(SocketConversation):
     async def begin(self) -> None:
         self._received = bytearray()
 
-    async def hear(self, data: bytes) -> None:
+    async def take_audio(self, data: bytes) -> None:
         self._received += data
         rate, size = _header(self._received)
         if len(self._received) < HEADER.size + size:

@@ -37,7 +37,7 @@ class StreamConversation(SocketConversation):
         ready = {"model": (await self.open()).model, "format": start.format, "sample_rate": self.audio.rate}
         await self.socket.send({"type": "ready", **ready})
         if isinstance(message, bytes):
-            await self.hear(message)
+            await self.take_audio(message)
 
     async def ask(self) -> Ask:
         return self._ask

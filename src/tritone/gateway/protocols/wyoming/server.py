@@ -199,7 +199,7 @@ class WyomingConversation(Conversation[Event | None]):
                     self._begin(message)
                     await self.open()
                     await self.send("transcript-start")
-                await self.hear(message.payload)
+                await self.take_audio(message.payload)
             case Event("audio-stop"):
                 await self.finish()
             case Event("synthesize" | "synthesize-start" | "synthesize-chunk" | "synthesize-stop"):
@@ -234,7 +234,7 @@ class WyomingConversation(Conversation[Event | None]):
         search = {**language_parameters(info, language), **favoured(info, dict.fromkeys(terms, KEYWORD_WEIGHT))}
         return Ask(model=info.name, search=search, details=False, turns=self.speech.turns)
 
-    async def tell(self, events: Sequence[SpeechEvent], after: After) -> None:
+    async def send_events(self, events: Sequence[SpeechEvent], after: After) -> None:
         """Send the final texts among events as pieces of the whole one, and the whole one at the end."""
         known: dict[str, Any] = {}
         for event in events:
@@ -254,7 +254,7 @@ class WyomingConversation(Conversation[Event | None]):
         """End the stream; the conversation goes on."""
         if self.live is None:
             await self.send("transcript-start")
-        await self.tell(await self.of_live(lambda live: live.finish()), "finish")
+        await self.send_events(await self.of_live(lambda live: live.finish()), "finish")
         await self.leave()
 
     async def _info(self) -> Mapping[str, Any]:
