@@ -22,7 +22,7 @@ import numpy as np
 from tritone.backend.settings import Settings
 from tritone.bundle import Bundle, manifest
 from tritone.bundle.vocabulary import Vocabulary
-from tritone.kinds.ctc import CTC
+from tritone.kinds.ctc.kind import KIND as CTC
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.runtime.crew import Crew

@@ -9,7 +9,7 @@ import pytest
 from measured_code import PACKAGE, ROOT, code_lines, imported, imports_inside_functions, traced
 from tritone.corpus.clips import read_clips
 from tritone.later import MODULES
-from tritone.pipelines.kind import BUILT_IN, kind_named
+from tritone.pipelines.kind import built_in, kind_named
 
 PAGE = ROOT / "docs" / "core.md"
 LOAD = 'import tritone\nmodel = tritone.load("demo-asr")\n'
@@ -77,7 +77,7 @@ def test_each_name_of_the_table_is_used_and_is_the_module_that_type_checkers_see
                     )
                     wrong += [f"{path}: {name}"] if module != MODULES[name] else []
     assert wrong == []
-    assert used | {name for kind in BUILT_IN for name in kind_named(kind).later} == set(MODULES)
+    assert used | {name for kind in built_in() for name in kind_named(kind).later} == set(MODULES)
 
 
 def test_no_name_that_a_package_imports_on_first_use_is_a_module_of_it() -> None:

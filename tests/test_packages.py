@@ -213,7 +213,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.pipelines.loading", ("torch", "onnxruntime", "tritonclient", "grpc", "numba", "av")),
-        ("tritone.kinds.ctc", ("torch", "onnxruntime", "tritonclient", "numba")),
+        ("tritone.kinds.ctc.kind", ("torch", "onnxruntime", "tritonclient", "numba")),
         ("tritone.systems", ("numpy", "pydantic", "grpc")),
         ("tritone.storage", ("obstore", "huggingface_hub")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),

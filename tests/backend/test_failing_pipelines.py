@@ -16,7 +16,7 @@ from tritone.audio.waveform import check_level
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
 from tritone.errors import TritoneError
-from tritone.kinds.ctc import CTC
+from tritone.kinds.ctc.kind import KIND as CTC
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.isolation import attempt
 from tritone.search.options import SearchOptions

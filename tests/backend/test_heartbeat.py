@@ -55,7 +55,7 @@ def test_processes_of_models_do_not_load_what_they_do_not_need() -> None:
     code = (
         "import sys, types; sys.modules['triton_python_backend_utils'] = types.SimpleNamespace(); "
         "from tritone.backend import heartbeat, offline, streaming, embedding, generic; heartbeat.start(); "
-        "import tritone.kinds.ctc, tritone.kinds.embedding; "
+        "import tritone.kinds.ctc.kind, tritone.kinds.embedding.kind; "
         "print({'numba', 'torch', 'onnx', 'scipy', 'matplotlib', 'rich', 'typer'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=120)

@@ -20,7 +20,7 @@ from toy_speaker import toy_embedding, toy_voice, write_toy_speaker
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Engine, Manifest
 from tritone.errors import BundleError, InputError, OperatorError
-from tritone.kinds.ctc import CTC
+from tritone.kinds.ctc.kind import KIND as CTC
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
 from tritone.pipelines.graphs import choice
 from tritone.pipelines.graphs.choice import choose

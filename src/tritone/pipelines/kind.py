@@ -5,16 +5,18 @@
     requests, results  how parameters become options, and results output tensors
 
 A kind has no state. `Kind` has the answers of a model that takes waveforms and is searched in no way; what it leaves
-open is abstract. Kinds stand above the pipelines that they open: ours are in `tritone.kinds`, a module each. They are
-found by name as entry points are, and so are those of other packages, which name an object of class `Kind` in the group
+open is abstract. Kinds stand above the pipelines that they open: ours are folders of `tritone.kinds`, found by their
+names, with a module `kind` that has the object as `KIND`. Other packages name theirs as entry points of the group
 `tritone.kinds`, under the kind's name.
 
     [project.entry-points."tritone.kinds"]
     loudness = "my_package.loudness:LOUDNESS"
 """
 
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -23,6 +25,7 @@ import numpy as np
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.bundle.part import GROUP, package_of
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.graphs.placement import Placement
@@ -33,22 +36,6 @@ from tritone.runtime.graph import Array, TensorSpec
 if TYPE_CHECKING:
     from tritone.pipelines.model import Model
     from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
-
-GROUP = "tritone.kinds"
-BUILT_IN = {
-    "ctc": "tritone.kinds.ctc:CTC",
-    "transducer": "tritone.kinds.transducer:TRANSDUCER",
-    "paraformer": "tritone.kinds.paraformer:PARAFORMER",
-    "embedding": "tritone.kinds.embedding:EMBEDDING",
-    "whisper": "tritone.kinds.whisper:WHISPER",
-    "encoder-decoder": "tritone.kinds.encoder_decoder:ENCODER_DECODER",
-    "voice-activity": "tritone.kinds.voice_activity:VOICE_ACTIVITY",
-    "diarization": "tritone.kinds.diarization:DIARIZATION",
-    "segmentation": "tritone.kinds.segmentation:SEGMENTATION",
-    "punctuation": "tritone.kinds.punctuation:PUNCTUATION",
-    "synthesis": "tritone.kinds.synthesis:SYNTHESIS",
-    "generic": "tritone.kinds.generic:GENERIC",
-}
 
 Mode = Literal["offline", "streaming", "embedding", "synthesis", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
@@ -270,7 +257,7 @@ def kind_of(bundle: Bundle) -> Kind:
         kind = kind_named(bundle.manifest.kind)
     except KeyError as error:
         raise BundleError(
-            f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted(_known()))}. Install the "
+            f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted({*built_in(), *_others()}))}. Install the "
             f"package that has this kind (an entry point of the group {GROUP}), or upgrade Tritone."
         ) from error
     if fault := kind.fault(bundle.manifest):
@@ -285,8 +272,9 @@ def kind_named(name: str) -> Kind:
         KeyError: there is none.
         OperatorError: another package has it, but it cannot be loaded or is something else.
     """
-    # Looking for those of other packages takes tens of milliseconds.
-    point = EntryPoint(name, BUILT_IN[name], GROUP) if name in BUILT_IN else _known()[name]
+    # Looking for those of other packages takes tens of milliseconds, and nobody can replace ours.
+    package = package_of(name)
+    point = _others()[name] if package is None else EntryPoint(name, f"{package}.kind:KIND", GROUP)
     try:
         kind = point.load()
     except Exception as error:  # code of others
@@ -308,7 +296,12 @@ def compile_search(kind: str, mode: str) -> None:
         compiler()
 
 
-def _known() -> Mapping[str, EntryPoint]:
-    """All kinds by name; nobody can replace ours."""
-    ours = (EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items())
-    return {point.name: point for point in (*entry_points(group=GROUP), *ours)}
+def built_in() -> tuple[str, ...]:
+    """The names of the kinds that are ours."""
+    room = import_module(GROUP)
+    return tuple(each.name.replace("_", "-") for each in pkgutil.iter_modules(room.__path__) if each.ispkg)
+
+
+def _others() -> Mapping[str, EntryPoint]:
+    """The kinds of other packages by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}

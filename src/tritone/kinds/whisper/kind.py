@@ -116,4 +116,4 @@ def decoder_tensors(special: Attending, encoded: Specs, vocab: int) -> tuple[Spe
     return inputs, outputs | {f"next_{name}": cache for name in caches}
 
 
-WHISPER = WhisperKind()
+KIND = WhisperKind()

@@ -75,4 +75,4 @@ def _compile_prefix_beam() -> None:
     prefix_beam.compile_search()  # loads numba
 
 
-CTC = CtcKind()
+KIND = CtcKind()

@@ -74,4 +74,4 @@ def _spec(kind: Any, dims: Sequence[int], generic: Generic) -> TensorSpec:
     return TensorSpec(np.dtype(DTYPES[kind]), (*rows, *(None if size < 0 else size for size in dims)))
 
 
-GENERIC = GenericKind()
+KIND = GenericKind()

@@ -75,4 +75,4 @@ class EmbeddingKind(Kind):
         return outputs if np.isfinite(outputs["embeddings"]).all() else AudioError(NOT_FINITE)
 
 
-EMBEDDING = EmbeddingKind()
+KIND = EmbeddingKind()

@@ -1,7 +1,7 @@
 """Models that write marks behind words: on a server arrays like those of generic models, in process texts."""
 
 from tritone.bundle.manifest import Manifest
-from tritone.kinds.generic import GenericKind
+from tritone.kinds.generic.kind import GenericKind
 
 
 class PunctuationKind(GenericKind):
@@ -23,4 +23,4 @@ class PunctuationKind(GenericKind):
         return None
 
 
-PUNCTUATION = PunctuationKind()
+KIND = PunctuationKind()

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.kinds.ctc import CTC
+from tritone.kinds.ctc.kind import KIND as CTC
 from tritone.kinds.speech import SpeechKind
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs, Stage
@@ -78,4 +78,4 @@ class ParaformerKind(SpeechKind):
         return encoder_outputs(decoded="encoder_out" not in available)
 
 
-PARAFORMER = ParaformerKind()
+KIND = ParaformerKind()

@@ -8,7 +8,7 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.kinds.voice_activity import activity_tensors
+from tritone.kinds.voice_activity.kind import activity_tensors
 from tritone.pipelines.diarization import (
     PARAMETERS,
     SIZES,
@@ -90,4 +90,4 @@ class DiarizationKind(Kind):
         return self.answer([result], (SEGMENTS, PROBABILITIES) if details else (SEGMENTS,))
 
 
-DIARIZATION = DiarizationKind()
+KIND = DiarizationKind()

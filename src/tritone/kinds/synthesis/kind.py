@@ -88,4 +88,4 @@ class SynthesisKind(Kind):
         }
 
 
-SYNTHESIS = SynthesisKind()
+KIND = SynthesisKind()

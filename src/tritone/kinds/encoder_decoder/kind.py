@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
-from tritone.kinds.whisper import WhisperKind, cross_tensors, decoder_tensors
+from tritone.kinds.whisper.kind import WhisperKind, cross_tensors, decoder_tensors
 from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
@@ -55,4 +55,4 @@ class EncoderDecoderKind(WhisperKind):
         return Kind.open_streaming(self, bundle, **options)
 
 
-ENCODER_DECODER = EncoderDecoderKind()
+KIND = EncoderDecoderKind()

@@ -74,4 +74,4 @@ class TransducerKind(SpeechKind):
         return partial(compiling.compile_search, mode)  # type: ignore[arg-type]  # one of `modes`
 
 
-TRANSDUCER = TransducerKind()
+KIND = TransducerKind()

@@ -62,4 +62,4 @@ class SegmentationKind(Kind):
         return {PROBABILITIES: np.stack(results)}
 
 
-SEGMENTATION = SegmentationKind()
+KIND = SegmentationKind()

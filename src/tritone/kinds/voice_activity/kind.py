@@ -86,4 +86,4 @@ class VoiceActivityKind(Kind):
         return self.answer([result], (SEGMENTS, PROBABILITIES) if details else (SEGMENTS,))
 
 
-VOICE_ACTIVITY = VoiceActivityKind()
+KIND = VoiceActivityKind()

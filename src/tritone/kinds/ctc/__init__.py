@@ -1,0 +1,1 @@
+"""CTC models, with a decoder that ranks hypotheses or without."""

@@ -1,0 +1,1 @@
+"""Networks that tell speakers apart."""

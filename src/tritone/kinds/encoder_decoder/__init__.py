@@ -1,0 +1,1 @@
+"""Encoder-decoders without windows of one length."""

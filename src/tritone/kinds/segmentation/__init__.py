@@ -1,0 +1,1 @@
+"""Networks that tell the speakers of a window apart."""
