@@ -16,7 +16,7 @@ LOAD = 'import tritone\nmodel = tritone.load("demo-asr")\n'
 # Packages that a recording of a bundle on this machine has no business with.
 NOT_CORE = (
     *("repository", "diarization", "texts", "formats", "inspection", "storage", "prepare", "evaluate"),
-    *("families", "gateway", "pipelines.synthesis"),
+    *("families", "gateway", "kinds.synthesis"),
 )
 MOST_FILES, MOST_LINES = 95, 9000
 MOST_IMPORTS_INSIDE_FUNCTIONS = 253

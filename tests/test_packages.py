@@ -125,7 +125,7 @@ def test_what_is_imported_from_beside_the_packages_is_for_all() -> None:
 
 def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -> None:
     assert {other for _, package, other in edges() if package == "families" and other in PACKAGES} <= {
-        *("families", "bundle", "audio", "runtime", "corpus", "pipelines", "options")
+        *("families", "bundle", "audio", "runtime", "corpus", "kinds", "pipelines", "options")
     }
     assert {package for _, package, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tritone.activity import SpeechActivity, SpeechSegment
     from tritone.audio.spoken import Spoken
     from tritone.client import AsyncClient, Client
+    from tritone.kinds.synthesis.model import Voice
+    from tritone.kinds.synthesis.options import SynthesisOptions
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     )
     from tritone.pipelines.model import Model
     from tritone.pipelines.recognizer import Recognizer
-    from tritone.pipelines.synthesis.model import Voice
-    from tritone.pipelines.synthesis.options import SynthesisOptions
     from tritone.pipelines.whisper.options import DecodingOptions
     from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.pipelines.wiring.ensemble import Ensemble
@@ -110,10 +110,10 @@ LAZY = {
     "SpeechSegment": "tritone.activity",
     "Spoken": "tritone.audio.spoken",
     "Stream": "tritone.pipelines.live",
-    "SynthesisOptions": "tritone.pipelines.synthesis.options",
+    "SynthesisOptions": "tritone.kinds.synthesis.options",
     "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
-    "Voice": "tritone.pipelines.synthesis.model",
+    "Voice": "tritone.kinds.synthesis.model",
     **dict.fromkeys((name for name in __all__ if name.startswith("load")), "tritone.pipelines.loading"),
 }
 

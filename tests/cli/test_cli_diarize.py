@@ -19,7 +19,7 @@ from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.corpus.clips import read_clips
 from tritone.formats.rttm import Turn, read_rttm, write_rttm
-from tritone.pipelines.detector import SpeakerDetector
+from tritone.kinds.diarization.model import SpeakerDetector
 from tritone.result import TranscriptResult
 from tritone.transcript import Span, Transcript
 

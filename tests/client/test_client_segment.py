@@ -19,7 +19,7 @@ from tritone.cli.main import app
 from tritone.client import AsyncClient, Client
 from tritone.diarization import Diarizer
 from tritone.errors import InputError
-from tritone.pipelines.segmenter import Segmenter
+from tritone.kinds.segmentation.model import Segmenter
 from tritone.repository import build_repository
 from tritone.server import TritonServer
 

@@ -15,7 +15,7 @@ from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, MissingDependencyError, OperatorError
 from tritone.families.piper.export import export_piper
-from tritone.pipelines.synthesis.pipeline import phoneme_ids, synthesis_of
+from tritone.kinds.synthesis.pipeline import phoneme_ids, synthesis_of
 from tritone.repository import build_repository
 
 

@@ -22,7 +22,7 @@ from tritone.gateway import GatewayOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.server import GatewayServer
 from tritone.gateway.speech import Ask, SpeakerOptions
-from tritone.pipelines.detector import SpeakerDetector
+from tritone.kinds.diarization.model import SpeakerDetector
 from tritone.repository import build_repository
 from tritone.server import TritonServer
 

@@ -16,9 +16,9 @@ from effort import examples
 from toy_voice import SAMPLE_RATE, require_espeak, sound, write_espeak, write_toy_voice
 from tritone.errors import InputError, OperatorError
 from tritone.families.piper.export import export_piper
-from tritone.pipelines.synthesis import pipeline as pipeline_module
-from tritone.pipelines.synthesis.phonemes import Espeak
-from tritone.pipelines.synthesis.pipeline import PAUSE_S
+from tritone.kinds.synthesis import pipeline as pipeline_module
+from tritone.kinds.synthesis.phonemes import Espeak
+from tritone.kinds.synthesis.pipeline import PAUSE_S
 from tritone.texts.sentences import MAX_CLAUSE, MAX_SENTENCE, ComingText, clauses, cleaned, sentences
 
 PAUSE = np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 from toy_segmentation import FIELD, FRAME, SAMPLE_RATE, write_toy_segmentation
 from tritone.bundle import Bundle
 from tritone.kinds import kind_of
-from tritone.pipelines.segmentation import SegmentationPipeline
+from tritone.kinds.segmentation.pipeline import SegmentationPipeline
 from tritone.repository import build_repository
 from tritone.repository.config import from_text, parameter
 

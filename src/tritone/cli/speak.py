@@ -12,8 +12,8 @@ from tritone.audio.spoken import joined
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.where import Where
 from tritone.errors import InputError
+from tritone.kinds.synthesis.options import SynthesisOptions
 from tritone.paths import explained
-from tritone.pipelines.synthesis.options import SynthesisOptions
 
 STDOUT = "-"
 

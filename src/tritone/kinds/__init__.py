@@ -1,4 +1,4 @@
-"""Kinds of models that Tritone has: each is a folder with `kind.py`, which has its one object of class `Kind`."""
+"""Kinds of models that Tritone has: each is a folder whose module `kind` has its one object of class `Kind`."""
 
 from typing import TYPE_CHECKING
 

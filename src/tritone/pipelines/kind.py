@@ -256,9 +256,10 @@ def kind_of(bundle: Bundle) -> Kind:
     try:
         kind = kind_named(bundle.manifest.kind)
     except KeyError as error:
+        known = ", ".join(sorted({*built_in(), *_others()}))
         raise BundleError(
-            f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {', '.join(sorted({*built_in(), *_others()}))}. Install the "
-            f"package that has this kind (an entry point of the group {GROUP}), or upgrade Tritone."
+            f"{bundle.path} is of kind {bundle.manifest.kind!r}; known are {known}. Install the package that has this "
+            f"kind (an entry point of the group {GROUP}), or upgrade Tritone."
         ) from error
     if fault := kind.fault(bundle.manifest):
         raise BundleError(f"{bundle.path}: {fault}. Mend the manifest or export the bundle again.")

@@ -20,7 +20,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.funasr.export import export_funasr
 from tritone.families.known import recognise
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
-from tritone.pipelines.punctuation import Punctuator
+from tritone.kinds.punctuation.model import Punctuator
 from tritone.texts.marks import Marker
 from tritone.transcript import Alternative, Span, Transcript
 

@@ -22,9 +22,10 @@ from tritone.families.known import recognise
 from tritone.families.nemo.diarization import SIZES
 from tritone.families.nemo.diarization_export import parse_config
 from tritone.families.nemo.export import export_nemo
-from tritone.pipelines.detector import Detector, SpeakerDetector
-from tritone.pipelines.diarization import SIZES as FED
-from tritone.pipelines.diarization import DiarizationStreams
+from tritone.kinds.diarization.model import SpeakerDetector
+from tritone.kinds.diarization.pipeline import SIZES as FED
+from tritone.kinds.diarization.pipeline import DiarizationStreams
+from tritone.pipelines.detector import Detector
 from tritone.pipelines.kind import kind_of
 from tritone.pipelines.streams import Step
 

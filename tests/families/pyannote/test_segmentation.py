@@ -21,8 +21,8 @@ from tritone.errors import AudioError, ExportError, InputError
 from tritone.families.known import recognise
 from tritone.families.pyannote.export import export_pyannote, load_segmentation
 from tritone.kinds import kind_of
-from tritone.pipelines.segmentation import OUTPUTS, SegmentationPipeline
-from tritone.pipelines.segmenter import Segmenter
+from tritone.kinds.segmentation.model import Segmenter
+from tritone.kinds.segmentation.pipeline import OUTPUTS, SegmentationPipeline
 from tritone.runtime import open_graph
 
 Change = Callable[[dict[str, Any]], None]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tritone.pipelines.punctuation import Punctuator
+    from tritone.kinds.punctuation.model import Punctuator
 
 PunctuationModel = Annotated[
     str | None,
@@ -24,7 +24,7 @@ def punctuator(name: str, device: str = "cpu") -> "Punctuator":
         TritoneError: there is none of that name, or it cannot be run here.
     """
     from tritone import load_as
-    from tritone.pipelines.punctuation import Punctuator
+    from tritone.kinds.punctuation.model import Punctuator
 
     opened = load_as(Punctuator, name, device=device)
     opened.punctuate("ok")  # opens the graph: what is wrong with it concerns all texts

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tritone.client import Client
     from tritone.client.segmenter import ServedSegmenter
     from tritone.diarization import NetworkDiarizer
-    from tritone.pipelines.segmenter import Segmenter
+    from tritone.kinds.segmentation.model import Segmenter
     from tritone.result import EmbeddingResult
     from tritone.speakers.archive import Floats
     from tritone.systems import System
@@ -133,7 +133,7 @@ def network_of(where: Where, *, streaming: bool, stack: ExitStack) -> "NetworkDi
         if where.url is None:
             from tritone import load_as
             from tritone.bundle.bundle import Bundle
-            from tritone.pipelines.detector import SpeakerDetector
+            from tritone.kinds.diarization.model import SpeakerDetector
 
             path = where.prepared()
             if Bundle.open(path).manifest.diarization is None:
@@ -239,7 +239,7 @@ def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Float
 
 def _segmenter_here(name: str) -> "Segmenter":
     from tritone import load_as
-    from tritone.pipelines.segmenter import Segmenter
+    from tritone.kinds.segmentation.model import Segmenter
 
     try:
         segmenter = load_as(Segmenter, name)

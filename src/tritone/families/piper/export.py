@@ -23,9 +23,9 @@ from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
 from tritone.families.piper.config import read_config
 from tritone.families.piper.noise import fix_noise
+from tritone.kinds.synthesis.phonemes import Espeak
+from tritone.kinds.synthesis.pipeline import phoneme_ids
 from tritone.pipelines.memory import record
-from tritone.pipelines.synthesis.phonemes import Espeak
-from tritone.pipelines.synthesis.pipeline import phoneme_ids
 
 NAMES = {"input": "phonemes", "input_lengths": "num_phonemes", "scales": "scales", "sid": "speaker"}
 """Piper's inputs, and what they are called in bundles."""

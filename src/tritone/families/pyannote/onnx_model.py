@@ -25,8 +25,8 @@ from tritone.families.pyannote.options import (
     WINDOW_S,
     PyannoteOptions,
 )
+from tritone.kinds.segmentation.pipeline import speaker_sets
 from tritone.pipelines.memory import record
-from tritone.pipelines.segmentation import speaker_sets
 from tritone.runtime import Graph
 
 SAMPLE_RATE = 16000  # Hz

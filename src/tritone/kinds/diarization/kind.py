@@ -8,8 +8,7 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.kinds.voice_activity.kind import activity_tensors
-from tritone.pipelines.diarization import (
+from tritone.kinds.diarization.pipeline import (
     PARAMETERS,
     SIZES,
     DiarizationPipeline,
@@ -17,6 +16,7 @@ from tritone.pipelines.diarization import (
     TurnOptions,
     speakers_of,
 )
+from tritone.kinds.voice_activity.kind import activity_tensors
 from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
@@ -29,7 +29,7 @@ class DiarizationKind(Kind):
     noun = "a model that tells speakers apart"
     does = "it says who speaks when"
     usage = "Load it with tritone.load"
-    in_process = "tritone.pipelines.detector:SpeakerDetector"
+    in_process = "tritone.kinds.diarization.model:SpeakerDetector"
     needs = (*AUDIO_PARTS, "diarization", "streaming")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "streaming_encoder", "streaming": "streaming_encoder"}
     options = TurnOptions

@@ -12,7 +12,7 @@ class PunctuationKind(GenericKind):
     does = "it writes marks behind the words of texts"
     usage = "Use it with `tritone transcribe --punctuation-model` or tritone.load"
     needs = ("generic", "punctuation")
-    in_process = "tritone.pipelines.punctuation:Punctuator"
+    in_process = "tritone.kinds.punctuation.model:Punctuator"
 
     def part_fault(self, manifest: Manifest) -> str | None:
         if (fault := super().part_fault(manifest)) is not None:

@@ -7,8 +7,8 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.segmentation.pipeline import SegmentationPipeline, segmentation_of, speaker_sets
 from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
-from tritone.pipelines.segmentation import SegmentationPipeline, segmentation_of, speaker_sets
 from tritone.pipelines.wire import PROBABILITIES, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -20,7 +20,7 @@ class SegmentationKind(Kind):
     noun = "a segmentation network"
     does = "it tells who talks in each frame of a window"
     usage = "Use it with `tritone diarize --segmentation`, Client.segment or tritone.load"
-    in_process = "tritone.pipelines.segmenter:Segmenter"
+    in_process = "tritone.kinds.segmentation.model:Segmenter"
     needs = (*AUDIO_PARTS, "segmentation")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     takes_pcm = True

@@ -10,11 +10,11 @@ from tritone.audio.spoken import Spoken
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import InputError
+from tritone.kinds.synthesis.options import PARAMETERS, SynthesisOptions
+from tritone.kinds.synthesis.phonemes import Espeak
+from tritone.kinds.synthesis.pipeline import MAX_PHONEMES, SynthesisPipeline, synthesis_of
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Kind, Mode, Specs
-from tritone.pipelines.synthesis.options import PARAMETERS, SynthesisOptions
-from tritone.pipelines.synthesis.phonemes import Espeak
-from tritone.pipelines.synthesis.pipeline import MAX_PHONEMES, SynthesisPipeline, synthesis_of
 from tritone.pipelines.wire import PCM, SPOKEN, TO_SPEAK, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -26,7 +26,7 @@ class SynthesisKind(Kind):
     noun = "a voice"
     does = "it speaks texts"
     usage = "Use it with tritone.load or `tritone speak`"
-    in_process = "tritone.pipelines.synthesis.model:Voice"
+    in_process = "tritone.kinds.synthesis.model:Voice"
     needs = ("sample_rate", "synthesis")
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions

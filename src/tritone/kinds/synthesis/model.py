@@ -12,10 +12,10 @@ from typing import Any
 from tritone.audio.spoken import Spoken
 from tritone.bundle.bundle import Bundle
 from tritone.errors import TritoneError
+from tritone.kinds.synthesis.options import SynthesisOptions
+from tritone.kinds.synthesis.pipeline import SynthesisPipeline, synthesis_of
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.model import Model
-from tritone.pipelines.synthesis.options import SynthesisOptions
-from tritone.pipelines.synthesis.pipeline import SynthesisPipeline, synthesis_of
 
 
 class Voice(Model):

@@ -10,8 +10,8 @@ from typing import Any
 
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
+from tritone.kinds.segmentation.pipeline import segmentation_of
 from tritone.pipelines.model import AudioModel
-from tritone.pipelines.segmentation import segmentation_of
 from tritone.result import Result
 from tritone.runtime.graph import Array
 

@@ -13,12 +13,12 @@ from tritone.audio.spoken import Spoken, joined
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import BEGIN, END, PAD, Synthesis
 from tritone.errors import InputError, TritoneError
+from tritone.kinds.synthesis.options import MAX_CHARACTERS, SynthesisOptions
+from tritone.kinds.synthesis.phonemes import Espeak
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import isolated, prepared, with_options
-from tritone.pipelines.synthesis.options import MAX_CHARACTERS, SynthesisOptions
-from tritone.pipelines.synthesis.phonemes import Espeak
 from tritone.runtime.graph import Array
 from tritone.texts.sentences import MAX_SENTENCE, PAUSE_S, cleaned, pieces, sentences
 

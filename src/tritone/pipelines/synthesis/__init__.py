@@ -1,1 +1,0 @@
-"""Text to speech: text -> sentences -> phonemes -> waveforms."""
