@@ -21,6 +21,7 @@ from tritone.audio.waveform import Waveform
 from tritone.backend.settings import MB, MEMORY_MB
 from tritone.bundle import Bundle
 from tritone.client import Client
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.loadtest.workload.speech import Tape
 from tritone.repository import ModelOptions
 from tritone.repository.memory import fitted
@@ -88,7 +89,7 @@ def budget_kept(bundle: Bundle, setup: Setup, requests: int) -> list[Finding]:
     """The peak of a model's process after many mixed requests over that after few, and over its budget."""
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(0)
     tape = Tape.shipped(rate)
-    mode = "embedding" if bundle.manifest.embedding else "offline"
+    mode = "embedding" if bundle.manifest.find(EmbeddingPart) else "offline"
     longest_s = fitted(ModelOptions(), bundle, mode).longest_s  # type: ignore[arg-type]  # one of two modes
     beam = BEAMS.get(bundle.manifest.kind)
     rows: list[dict[str, Cell]] = []
@@ -101,7 +102,7 @@ def budget_kept(bundle: Bundle, setup: Setup, requests: int) -> list[Finding]:
         def send(waveforms: Iterator[Waveform], concurrency: int, what: str, search: str | None = None) -> None:
             audio_s = 0.0
             results: Iterator[Result[Any]]
-            if beam is None and bundle.manifest.embedding:
+            if beam is None and bundle.manifest.find(EmbeddingPart):
                 results = client.embed_iter(waveforms, MODEL, concurrency=concurrency)
             else:
                 asked = None if search is None else {"search": search}

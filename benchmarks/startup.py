@@ -31,6 +31,7 @@ import numpy as np
 
 from tritone import preparing
 from tritone.bundle import Bundle
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.paths import CACHE
 from tritone.preparing import READY, Preparing
 from tritone.report.stamp import Stamp
@@ -169,7 +170,7 @@ def child(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def decoding(bundle: Bundle, tokens: int) -> dict[str, Any]:
     """Options with which a Whisper of random weights writes as many tokens as one of trained weights usually does."""
-    special = bundle.manifest.whisper
+    special = bundle.manifest.find(WhisperPart)
     return FIXED | ({} if special is None else {"suppress": str(special.eot), "max_tokens": tokens})
 
 
@@ -185,7 +186,9 @@ def served(arguments: argparse.Namespace) -> dict[str, Any]:
         runtime="torch",
         max_audio_s=60,
         compile=arguments.compile,
-        decoding=json.dumps(decoding(bundle, arguments.tokens)) if bundle.manifest.whisper is not None else "",
+        decoding=json.dumps(decoding(bundle, arguments.tokens))
+        if bundle.manifest.find(WhisperPart) is not None
+        else "",
     )
     http, grpc, metrics = free_ports(3)
     ports = ServerOptions(

@@ -35,10 +35,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.whisper_gpu_live import live
 from tritone.bundle.byte_level import CHARACTERS, ByteLevelBpe
-from tritone.bundle.manifest import Whisper
 from tritone.client import Client
 from tritone.families.whisper.dims import Dims
 from tritone.families.whisper.export import export_whisper
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.pipelines.whisper.course import Model, Transcribing
 from tritone.pipelines.whisper.device import OnDevice, fitting, kernels_of
@@ -81,11 +81,11 @@ SIZES = {
 }
 
 
-def special_of(dims: Dims) -> Whisper:
+def special_of(dims: Dims) -> WhisperPart:
     """Ids as those of released models."""
     sot, first = 50258, dims.vocab - 1501
     heads = range(0, dims.text_heads, 4)
-    return Whisper(
+    return WhisperPart(
         window_frames=2 * dims.audio_context,
         text_context=dims.text_context,
         layers=dims.text_layers,

@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.whisper_reference import recordings
 from tritone.bundle import Bundle
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.network import Network, features_of
@@ -45,7 +46,7 @@ class Writer:
     def __init__(self, path: Path, precision: str, threads: int, language: str) -> None:
         bundle = Bundle.open(path)
         placement = Placement(device="cpu", precision=precision, threads=threads)
-        special = bundle.manifest.whisper
+        special = bundle.manifest.find(WhisperPart)
         assert special is not None
         self.special = special
         self.network = Network(bundle, placement, special)

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -76,14 +76,19 @@ def imports(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def room(parts: Sequence[str]) -> str:
+    """The package of a module: a kind's part of the manifest is data, and stands with bundles wherever its file is."""
+    return "bundle" if parts[0] == "kinds" and "part" in parts[2:3] else parts[0]
+
+
 def edges() -> Iterator[tuple[Path, str, str]]:
     """File, its package, and the package or module of `tritone` that it imports."""
     for path in sources():
-        package = path.relative_to(PACKAGE).parts[0]
+        package = room(path.relative_to(PACKAGE).with_suffix("").parts)
         for name in imports(path):
             parts = name.split(".")
             if parts[0] == "tritone" and len(parts) > 1:
-                yield path, package, parts[1]
+                yield path, package, room(parts[1:])
 
 
 def test_the_design_tells_of_every_package_and_of_no_other() -> None:

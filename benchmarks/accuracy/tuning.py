@@ -23,6 +23,7 @@ from benchmarks.accuracy.rows import BEAM, Corpus, options_of
 from tritone.bundle import Bundle
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import Counts, pool, score_utterance
+from tritone.kinds.ctc.part import DecoderPart
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
@@ -158,7 +159,7 @@ def best(tried: Sequence[Trial]) -> Trial:
 def tune(bundle: Bundle, corpus: Corpus, stamp: Stamp, output: Path) -> None:
     """Try all weights, and write what was chosen and every trial."""
     development = Development(bundle, corpus)
-    decoder = bundle.manifest.decoder
+    decoder = bundle.manifest.find(DecoderPart)
     assert decoder is not None
     defaults = {"ctc_weight": decoder.ctc_weight, "reverse_weight": decoder.reverse_weight}
     plain = [development.run("greedy", {}), development.run("prefix beam", {}), development.run("rescoring", defaults)]

@@ -17,12 +17,13 @@ from typer.testing import CliRunner, Result
 import graphs
 from tensorrt_builder import needs_tensorrt
 from tritone.bundle.bundle import MODEL_CARD, Bundle, BundleWriter
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest, Provenance
+from tritone.bundle.manifest import Manifest, Provenance
 from tritone.cli.export.engines import RuntimePlan, plan_runtimes
 from tritone.cli.main import app
 from tritone.errors import ExportError, MissingDependencyError, OperatorError
 from tritone.families.convert.calls import InputFiles
 from tritone.families.convert.convert import Target, convert_onnx
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart, labels_of
 from tritone.pipelines import open_offline
 from tritone.runtime.cuda.tensorrt import Gpu, Library
 from tritone.tensorrt import library
@@ -334,7 +335,8 @@ def test_engines_of_a_generic_bundle_take_its_rows_by_themselves_or_shapes(tmp_p
     [artifact] = Bundle.open(bundle).artifacts("model", "tensorrt")
     assert artifact.engine is not None
     assert artifact.engine.profiles == ("image:1x3x16x16 image:2x3x16x16 image:4x3x16x16",)
-    assert Bundle.open(bundle).labels(Bundle.open(bundle).manifest.generic.outputs[0]) == ("a", "b", "c", "d")
+    output = Bundle.open(bundle).manifest.part(GenericPart).outputs[0]
+    assert labels_of(output, bundle / output.labels) == ("a", "b", "c", "d")
     few = run("engine", bundle, "--min", "1x3x16x16", "--opt", "1x3x16x16", "--max", "2x3x16x16")
     assert few.exit_code == 2
     assert "the model takes 1 to 4 rows, and image 1 to 2" in " ".join(few.stderr.split())
@@ -351,7 +353,7 @@ def test_a_plan_becomes_a_bundle_with_the_tensors_and_rows_that_it_was_built_for
     assert result.exit_code == 0, result.stderr
     bundle = Bundle.open(tmp_path / "bundle")
     bundle.verify()
-    generic = bundle.manifest.generic
+    generic = bundle.manifest.part(GenericPart)
     assert [(each.name, each.type, each.dims) for each in generic.inputs] == [("image", "FP32", (3, 16, 16))]
     assert [(each.name, each.dims) for each in generic.outputs] == [("scores", (4,))]
     assert generic.max_batch_size == 4
@@ -370,7 +372,7 @@ def generic_bundle(path: Path) -> Path:
     with BundleWriter(path) as writer:
         graphs.images(writer.folder / "model.onnx")
         (writer.folder / "labels.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
-        tensors = Generic(
+        tensors = GenericPart(
             inputs=(GenericInput(name="image", type="FP32", dims=(3, 16, 16)),),
             outputs=(GenericOutput(name="scores", type="FP32", dims=(4,), labels="labels.txt"),),
             max_batch_size=4,

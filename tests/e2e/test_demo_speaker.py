@@ -7,6 +7,7 @@ import pytest
 
 import tritone
 from e2e.real_speech import need, tarred
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.speakers.archive import Vectors
 from tritone.speakers.metrics import ErrorCurve
 from tritone.speakers.scoring import cosine_scores, sides_of
@@ -40,7 +41,7 @@ def test_unseen_speakers_are_told_apart() -> None:
     vectors = Vectors(names, embedder.embed([recording.waveform for recording in recordings]))
     scores = cosine_scores(trials, sides_of(trials, vectors))
     assert ErrorCurve.of(trials.targets, scores).eer().value <= 0.09
-    embedding = embedder.bundle.manifest.embedding
+    embedding = embedder.bundle.manifest.find(EmbeddingPart)
     assert embedding is not None
     assert embedding.threshold is not None
     assert (scores[trials.targets] <= embedding.threshold).mean() <= 0.12

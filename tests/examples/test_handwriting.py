@@ -12,6 +12,7 @@ from serving import quiet_options
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.families.convert.calls import InputFiles
+from tritone.kinds.generic.part import GenericPart
 from tritone.runtime import open_graph
 from tritone.server import TritonServer
 
@@ -50,7 +51,7 @@ def test_the_graph_is_small_and_reads_a_word(letters: Path) -> None:
 def test_a_server_answers_images_with_letters(letters: Path, tmp_path: Path) -> None:
     bundle, repository = tmp_path / "handwriting", tmp_path / "models"
     run("export", "onnx", GRAPH, "--labels", EXAMPLE / "labels.txt", "--axes", "nhwc", "--output", bundle)
-    [image] = Bundle.open(bundle).manifest.generic.inputs
+    [image] = Bundle.open(bundle).manifest.part(GenericPart).inputs
     assert (image.dims, image.format) == ((128, 128, 3), "nhwc")
     run("build", bundle, "--output", repository, "--no-trial")
     with TritonServer(repository, quiet_options()) as server:

@@ -18,6 +18,7 @@ from tritone.errors import BundleError, ExportError, TritoneError
 from tritone.families.generic.onnx import export_onnx
 from tritone.families.graphs.onnx_file import read_onnx
 from tritone.families.graphs.proposal import Proposal, TensorOptions
+from tritone.kinds.generic.part import GenericPart, ServingPart
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.config import from_text
 from tritone.repository.serving import ServingOptions
@@ -101,7 +102,7 @@ def test_every_field_can_be_given_otherwise(tmp_path: Path) -> None:
     )
     manifest = Bundle.open(bundle).manifest
     assert manifest.name == "twice"
-    (x,), (y,) = manifest.generic.inputs, manifest.generic.outputs
+    (x,), (y,) = manifest.part(GenericPart).inputs, manifest.part(GenericPart).outputs
     assert (x.name, x.dims, x.sample, y.name, y.dims, y.reshape) == ("input", (2, 3), (2, 3), "a=b", (6,), (2, 3))
 
 
@@ -131,7 +132,7 @@ def test_outputs_of_unknown_rank_are_found_by_a_trial(tmp_path: Path) -> None:
     model = scaled()
     model.graph.output[0].type.tensor_type.ClearField("shape")
     bundle = exported(model, tmp_path)
-    assert Bundle.open(bundle).manifest.generic.outputs[0].dims == (-1,)
+    assert Bundle.open(bundle).manifest.part(GenericPart).outputs[0].dims == (-1,)
     assert tritone.load(bundle, threads=1).infer({"x": [[1, 2, 3]]})["y"].tolist() == [[3, 5, 7]]
 
 
@@ -421,7 +422,7 @@ def test_the_command_shows_the_table_before_it_writes(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert done.stdout.strip() == str(tmp_path / "bundle")
-    serving = Bundle.open(tmp_path / "bundle").manifest.serving
+    serving = Bundle.open(tmp_path / "bundle").manifest.find(ServingPart)
     assert serving is not None
     assert (serving.response_cache, serving.priorities) == (True, 2)
     wrong = CliRunner().invoke(app, ["export", "onnx", str(path)])

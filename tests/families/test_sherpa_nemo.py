@@ -21,6 +21,7 @@ from sherpa_nemo import SHIFT, WINDOW, nemo_folder, random_model, stream_encoder
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.runtime import open_graph
 
 LENGTHS = (9000, 16000, 319, 12345)
@@ -85,10 +86,12 @@ def expected(model: Reference, waveform: np.ndarray) -> list[tuple[int, int]]:
 
 def test_the_manifest_tells_what_the_folder_does(tdt: Imported, ctc: Imported) -> None:
     manifest = Bundle.open(tdt.bundle).manifest
-    assert manifest.transducer is not None
-    assert (manifest.transducer.context_size, manifest.transducer.start) == (1, (len(LABELS),))
-    assert (manifest.transducer.durations, manifest.transducer.max_symbols) == ((0, 1, 2, 3), 5)
-    assert [(each.name, each.shape) for each in manifest.transducer.states] == [("hidden", (2, 12)), ("cell", (2, 12))]
+    assert (manifest.part(TransducerPart).context_size, manifest.part(TransducerPart).start) == (1, (len(LABELS),))
+    assert (manifest.part(TransducerPart).durations, manifest.part(TransducerPart).max_symbols) == ((0, 1, 2, 3), 5)
+    assert [(each.name, each.shape) for each in manifest.part(TransducerPart).states] == [
+        ("hidden", (2, 12)),
+        ("cell", (2, 12)),
+    ]
     # The encoder has 16 numbers, the predictor 12.
     assert (manifest.encoder.subsampling_rate, manifest.encoder.output_dim) == (8, 16)
     assert (manifest.encoder.min_samples, manifest.encoder.equal_lengths) == (320, False)

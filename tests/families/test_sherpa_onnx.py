@@ -20,6 +20,7 @@ from effort import examples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.sherpa_onnx.export import ImportReport, export_sherpa_onnx
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.runtime import open_graph
 
 PADDING = np.log(1e-10)
@@ -110,8 +111,7 @@ def test_the_manifest_tells_what_the_folder_does(imported: ImportReport) -> None
         1,
     )
     assert (manifest.encoder.subsampling_rate, manifest.encoder.min_samples, manifest.encoder.output_dim) == (4, 80, 6)
-    assert manifest.transducer is not None
-    assert (manifest.transducer.context_size, manifest.transducer.start) == (2, (-1, 0))
+    assert (manifest.part(TransducerPart).context_size, manifest.part(TransducerPart).start) == (2, (-1, 0))
     assert (manifest.vocabulary.units, manifest.vocabulary.unk_id, manifest.vocabulary.blank_id) == ("bpe", 2, 0)
     assert imported.bundle.vocabulary.text([3, 4, 5, 1]) == "AB C"
     assert max(imported.differences.values()) < 1e-4
@@ -215,8 +215,8 @@ def test_a_decoder_without_a_mask_starts_with_blanks(model: Path, tmp_path: Path
     folder = shutil.copytree(model, tmp_path / "m")
     toys.decoder(folder / "decoder.onnx", masked=False)
     bundle = export_sherpa_onnx(folder=folder, output=tmp_path / "b").bundle
-    assert bundle.manifest.transducer is not None
-    assert bundle.manifest.transducer.start == (0, 0)
+    assert bundle.manifest.part(TransducerPart) is not None
+    assert bundle.manifest.part(TransducerPart).start == (0, 0)
     (vectors,) = run(bundle, "predictor", {"context": np.array([[-1, 0], [0, 0], [6, 0]])}, "predictor_out")
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert np.abs(vectors[0] - vectors[2]).max() > 0.1

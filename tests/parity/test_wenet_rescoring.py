@@ -15,6 +15,7 @@ from parity.golden_cases import Case, largest
 from tritone.bundle.bundle import Bundle
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.rescoring import RescoringGraph
+from tritone.kinds.ctc.part import DecoderPart
 from tritone.runtime import open_graph
 
 SCORE_ATOL = 5e-4
@@ -34,9 +35,8 @@ def score(wenet_case: Case, exported: Any, request: pytest.FixtureRequest) -> An
 
         return run
     bundle = Bundle.open(exported(wenet_case, request.param))
-    assert bundle.manifest.decoder is not None
     session = open_graph(bundle.artifact("decoder", request.param), threads=1)
-    outputs = ["left_scores", "right_scores"] if bundle.manifest.decoder.bidirectional else ["left_scores"]
+    outputs = ["left_scores", "right_scores"] if bundle.manifest.part(DecoderPart).bidirectional else ["left_scores"]
 
     def run_exported(*inputs: np.ndarray) -> Any:
         names = ("encoder_out", "num_frames", "hypotheses", "num_tokens")

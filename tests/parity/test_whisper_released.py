@@ -18,6 +18,7 @@ import tritone
 from tritone.corpus.clips import read_clips
 from tritone.families.export.report import ExportReport
 from tritone.families.whisper.export import export_whisper
+from tritone.kinds.whisper.part import WhisperPart
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +66,7 @@ def test_it_is_exported_in_float32_and_int8(report: ExportReport) -> None:
     assert {each.precision for each in report.bundle.manifest.artifacts} == {"fp32", "int8"}
     assert max(report.drifts[f"{role}.int8.onnx"].moved for role in ("encoder", "decoder")) < 0.05
     assert report.notes == ()
-    whisper = report.bundle.manifest.whisper
+    whisper = report.bundle.manifest.find(WhisperPart)
     assert whisper is not None
     assert (len(whisper.alignment_heads), whisper.languages) == (8, {})
 

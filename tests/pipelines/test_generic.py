@@ -11,9 +11,10 @@ from onnx import TensorProto, helper
 import tritone
 from generic_models import onnx_model, running_sum, write_generic, write_running_sum, write_scaled
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest
+from tritone.bundle.manifest import Manifest
 from tritone.errors import BundleError, InputError, StreamError
 from tritone.families.generic.onnx import export_onnx
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart
 from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.systems.spec import open_system
@@ -61,7 +62,7 @@ def test_outputs_come_in_the_order_of_the_models(tmp_path: Path, asked: list[str
     tensors = {name: GenericOutput(name=name, type="FP32", dims=(2,)) for name in ("sum", "next")}
     inputs = tuple(GenericInput(name=name, type="FP32", dims=(2,)) for name in ("x", "before"))
     for names in (("sum", "next"), ("next", "sum")):
-        generic = Generic(inputs=inputs, outputs=tuple(tensors[name] for name in names), max_batch_size=4)
+        generic = GenericPart(inputs=inputs, outputs=tuple(tensors[name] for name in names), max_batch_size=4)
         model = tritone.load(write_generic(tmp_path / names[0], running_sum(), generic), threads=1)
         assert tuple(model.infer({"x": ROW[:, :2], "before": ROW[:, :2]}, asked)) == names
 

@@ -18,6 +18,7 @@ from families.whisper_models import random_model, speech, write_folder
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError, OperatorError, RetryError
 from tritone.families.whisper.export import export_whisper
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.isolation import UnexpectedError
 from tritone.pipelines.streams import Step
@@ -303,13 +304,12 @@ def test_live_streams_with_a_draft_say_the_same(host: WhisperPipeline, drafts: d
 
 def stand_in(manifest: Any, tokens: tuple[str, ...], **whisper: Any) -> Any:
     """Stands for a bundle with this manifest, whose part on Whisper is changed, and these tokens."""
-    changed = manifest.model_copy(update={"whisper": manifest.whisper.model_copy(update=whisper)})
+    changed = manifest.with_part(manifest.part(WhisperPart).model_copy(update=whisper))
     return SimpleNamespace(path="draft", manifest=changed, vocabulary=SimpleNamespace(tokens=tokens))
 
 
 def test_pairs_that_cannot_be_are_refused(host: WhisperPipeline, drafts: dict[str, Bundle]) -> None:
     manifest, known = drafts["other"].manifest, drafts["other"].vocabulary.tokens
-    assert manifest.whisper is not None
     english = stand_in(manifest, known, languages={})
     for draft, told in (
         (stand_in(manifest, ("zzz", *known[1:])), "its token 0 is 'zzz', not"),
@@ -643,7 +643,7 @@ def test_a_served_model_has_one_process_on_each_gpu(host: WhisperPipeline) -> No
 
 def test_bundles_that_it_cannot_take_are_decoded_on_the_host(host: WhisperPipeline, tmp_path: Path) -> None:
     """As those of before, whose manifest does not say how many heads the encoder has."""
-    old = host.bundle.manifest.model_copy(update={"whisper": host.special.model_copy(update={"encoder_heads": None})})
+    old = host.bundle.manifest.with_part(host.special.model_copy(update={"encoder_heads": None}))
     bundle: Any = replace_manifest(host, old)
     with pytest.raises(BundleError, match="does not have encoder_heads; export it again"):
         WhisperPipeline(bundle, placement=PLACEMENT, on_device=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.options.fields import described
 from tritone.pipelines.whisper.course import Text, best_of_failed, compression_ratio, is_silent, needs_another
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
@@ -16,7 +16,7 @@ from tritone.pipelines.whisper.words import grouped, words_of
 from tritone.search.whisper.decoding import Written
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models" / "export-whisper.md"
-SPECIAL = Whisper(
+SPECIAL = WhisperPart(
     window_frames=3000,
     text_context=448,
     layers=1,

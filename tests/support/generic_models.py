@@ -9,7 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest, Provenance, SequenceState
+from tritone.bundle.manifest import Manifest, Provenance
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart, SequenceState
 
 Shapes = Mapping[str, tuple[int, Sequence[int | str]]]  # ONNX type and shape of tensors by name
 
@@ -48,13 +49,13 @@ def running_sum() -> onnx.ModelProto:
     )
 
 
-def write_generic(path: Path, model: onnx.ModelProto, generic: Generic, name: str = "small") -> Path:
+def write_generic(path: Path, model: onnx.ModelProto, generic: GenericPart, name: str = "small") -> Path:
     """A bundle of an ONNX model, by hand."""
     with BundleWriter(path) as writer:
         onnx.save(model, writer.folder / "model.onnx")
         artifact = writer.artifact("model", "model.onnx")
         manifest = Manifest(
-            name=name, kind="generic", generic=generic, artifacts=(artifact,), provenance=Provenance(family="toy")
+            name=name, kind="generic", parts=(generic,), artifacts=(artifact,), provenance=Provenance(family="toy")
         )
         writer.commit(manifest)
     return path
@@ -62,11 +63,11 @@ def write_generic(path: Path, model: onnx.ModelProto, generic: Generic, name: st
 
 def write_scaled(path: Path) -> Path:
     x, y = GenericInput(name="x", type="FP32", dims=(3,)), GenericOutput(name="y", type="FP32", dims=(3,))
-    return write_generic(path, scaled(), Generic(inputs=(x,), outputs=(y,), max_batch_size=4))
+    return write_generic(path, scaled(), GenericPart(inputs=(x,), outputs=(y,), max_batch_size=4))
 
 
 def write_running_sum(path: Path) -> Path:
-    generic = Generic(
+    generic = GenericPart(
         inputs=(GenericInput(name="x", type="FP32", dims=(2,)),),
         outputs=(GenericOutput(name="sum", type="FP32", dims=(2,)),),
         states=(SequenceState(input="before", output="next", type="FP32", dims=(2,)),),

@@ -23,18 +23,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import (
-    Decoder,
-    Encoder,
-    Features,
-    Manifest,
-    Provenance,
-    Role,
-    Runtime,
-    State,
-    Streaming,
-    Vocabulary,
-)
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, Role, Runtime, State, Streaming, Vocabulary
+from tritone.kinds.ctc.part import DecoderPart
 
 SAMPLE_RATE = 16000
 FRAME = 640  # samples
@@ -111,7 +101,7 @@ def write_toy_bundle(
             )
             if streaming
             else None,
-            decoder=Decoder(bidirectional=True, ctc_weight=0.5, reverse_weight=0.25) if decoder else None,
+            parts=(DecoderPart(bidirectional=True, ctc_weight=0.5, reverse_weight=0.25),) if decoder else (),
             artifacts=tuple(artifacts),
             provenance=Provenance(family="toy"),
         )

@@ -13,22 +13,13 @@ from torch import Tensor, nn
 
 from toy import BINS, CHUNK, FRAME, SAMPLE_RATE, TOKENS
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import (
-    Encoder,
-    Features,
-    Manifest,
-    Provenance,
-    Role,
-    State,
-    Streaming,
-    Transducer,
-    Vocabulary,
-)
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, Role, State, Streaming, Vocabulary
 from tritone.families.export.joiner import JoinerGraph
 from tritone.families.export.torch_program import save_program
 from tritone.families.nemo.config import TransducerConfig
 from tritone.families.nemo.graphs import PredictorGraph
 from tritone.families.nemo.transducer import Joint, Predictor
+from tritone.kinds.transducer.part import TransducerPart
 
 SIZE = len(TOKENS)
 HIDDEN, LAYERS, JOINT = 12, 2, 14
@@ -91,8 +82,10 @@ def write_toy_lstm(path: Path, durations: tuple[int, ...] = (), seed: int = 0) -
                     shift_samples=CHUNK * FRAME,
                     states=(),
                 ),
-                transducer=Transducer(
-                    context_size=1, start=(SIZE - 1,), states=states, durations=durations, max_symbols=3
+                parts=(
+                    TransducerPart(
+                        context_size=1, start=(SIZE - 1,), states=states, durations=durations, max_symbols=3
+                    ),
                 ),
                 artifacts=tuple(writer.artifact(role, f"{role}.pt2", runtime="torch") for role in programs),
                 provenance=Provenance(family="toy"),

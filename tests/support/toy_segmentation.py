@@ -11,7 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, Segmentation
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance
+from tritone.kinds.segmentation.part import SegmentationPart
 
 SAMPLE_RATE = 16000
 FRAME, FIELD = 200, 400  # samples
@@ -29,7 +30,7 @@ def write_toy_segmentation(path: Path, name: str = "segmentation") -> Path:
                 sample_rate=SAMPLE_RATE,
                 features=Features(kind="samples", frame_length=1, frame_shift=1, num_mel_bins=1),
                 encoder=Encoder(subsampling_rate=FRAME, output_dim=7, min_samples=FIELD),
-                segmentation=Segmentation(window_samples=SAMPLE_RATE, field_samples=FIELD, speakers=3, at_once=2),
+                parts=(SegmentationPart(window_samples=SAMPLE_RATE, field_samples=FIELD, speakers=3, at_once=2),),
                 artifacts=(writer.artifact("encoder", "encoder.onnx"),),
                 provenance=Provenance(family="toy"),
             )

@@ -17,7 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import Embedding, Encoder, Features, Manifest, Provenance
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance
+from tritone.kinds.embedding.part import EmbeddingPart
 
 SAMPLE_RATE = 16000
 DIM = 8
@@ -56,7 +57,7 @@ def write_toy_speaker(
                 encoder=Encoder(
                     subsampling_rate=1, output_dim=dim, min_samples=MIN_SAMPLES, equal_lengths=equal_lengths
                 ),
-                embedding=Embedding(mean_subtracted=mean_subtracted),
+                parts=(EmbeddingPart(mean_subtracted=mean_subtracted),),
                 artifacts=tuple(artifacts),
                 provenance=Provenance(family="toy"),
             )

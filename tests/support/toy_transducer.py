@@ -28,17 +28,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from toy import BINS, FRAME, LEVELS, SAMPLE_RATE, TOKENS
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import (
-    Encoder,
-    Features,
-    Manifest,
-    Provenance,
-    Role,
-    State,
-    Streaming,
-    Transducer,
-    Vocabulary,
-)
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, Role, State, Streaming, Vocabulary
+from tritone.kinds.transducer.part import TransducerPart
 
 HEARD = 160  # samples at the start of a frame that make it one
 MIN_SAMPLES = 400
@@ -105,7 +96,7 @@ def write_toy_transducer(
                 )
                 if streaming
                 else None,
-                transducer=Transducer(context_size=len(START), start=START),
+                parts=(TransducerPart(context_size=len(START), start=START),),
                 artifacts=tuple(writer.artifact(role, f"{role}.onnx") for role in graphs),
                 provenance=Provenance(family="toy"),
             )

@@ -16,6 +16,7 @@ from tritone.backend.offline import Job
 from tritone.backend.process import start_instance
 from tritone.backend.requests import parameters_of
 from tritone.kinds import kind_of
+from tritone.kinds.generic.part import GenericPart
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.runtime.graph import Array
 
@@ -32,7 +33,7 @@ class TritonPythonModel(offline.TritonPythonModel):
         self._pipeline = GenericPipeline(
             instance.bundle,
             placement=instance.placement,
-            max_batch_size=instance.max_batch if instance.bundle.manifest.generic.max_batch_size else 0,
+            max_batch_size=instance.max_batch if instance.bundle.manifest.part(GenericPart).max_batch_size else 0,
             max_sequences=instance.settings.max_streams,
             idle_s=instance.settings.idle_timeout_s,
             models=ServedModels(),

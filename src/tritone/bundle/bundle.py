@@ -23,17 +23,17 @@ from tritone.bundle.manifest import (
     SCHEMA_VERSION,
     Artifact,
     Engine,
-    GenericOutput,
     Manifest,
     Precision,
     Role,
     Runtime,
     WeightStorage,
 )
+from tritone.bundle.part import WRONG_PART
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 from tritone.later import later
-from tritone.paths import has_scheme, local, plain_text, sha256_of
+from tritone.paths import has_scheme, local, sha256_of
 
 if TYPE_CHECKING:
     from tritone import storage
@@ -44,7 +44,6 @@ MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
 EVALUATION = "evaluation.json"  # and what was measured, see evaluation.py; both are of one export
 MAX_MANIFEST_BYTES = 4 * 2**20
-MAX_LABEL_BYTES = 16 * 2**20
 EXPORTED_WITH = {"streaming_encoder": "--streaming", "features": "--stages", "acoustic": "--stages"}
 SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
 
@@ -74,9 +73,8 @@ class Bundle:
             bundle.file(name)
         if bundle.manifest.vocabulary is not None:
             _ = bundle.vocabulary
-        if bundle.manifest.tensors is not None:
-            for output in bundle.manifest.tensors.outputs:
-                bundle.labels(output)
+        for part in bundle.manifest.parts:
+            part.check_files(bundle.file)
         return bundle
 
     @property
@@ -85,12 +83,7 @@ class Bundle:
         names = [MANIFEST]
         if self.manifest.vocabulary is not None:
             names.append(self.manifest.vocabulary.file)
-        if self.manifest.tensors is not None:
-            names += [each.labels for each in self.manifest.tensors.outputs if each.labels is not None]
-        if (punctuation := self.manifest.punctuation) is not None:
-            names += [name for name in (punctuation.words, punctuation.dictionary) if name is not None]
-        if (hotwords := self.manifest.hotwords) is not None and hotwords.words is not None:
-            names.append(hotwords.words)
+        names += [name for part in self.manifest.parts for name in part.files]
         names += [name for artifact in self.manifest.artifacts for name in artifact.files]
         return tuple(dict.fromkeys(names))
 
@@ -104,22 +97,6 @@ class Bundle:
         if self.manifest.vocabulary is None:
             raise BundleError(f"{self.path} is of kind {self.manifest.kind}: it has no tokens and writes no text.")
         return Vocabulary.read(self.file(self.manifest.vocabulary.file), self.manifest.vocabulary)
-
-    def labels(self, output: GenericOutput) -> tuple[str, ...]:
-        """The names of the elements of an output of a generic model; none if it has no labels.
-
-        Raises:
-            BundleError: there are not as many as elements, or the file is no text.
-        """
-        if output.labels is None:
-            return ()
-        labels = read_labels(self.file(output.labels))
-        if len(labels) != output.num_classes:
-            raise BundleError(
-                f"{self.path}: {output.labels} has {len(labels)} labels, but output {output.name} has "
-                f"{output.num_classes} elements. Export the model again with one label on each line."
-            )
-        return labels
 
     def file(self, name: str) -> Path:
         """The path of a file that the manifest names.
@@ -252,20 +229,6 @@ def _check_whole(folder: Path) -> None:
     Bundle.open(folder).verify()
 
 
-def read_labels(path: Path) -> tuple[str, ...]:
-    """The labels of a file, one on each line, as Triton reads them.
-
-    Raises:
-        BundleError: it is too large, or not UTF-8.
-    """
-    if (size := path.stat().st_size) > MAX_LABEL_BYTES:
-        raise BundleError(f"{path} has {size} bytes; labels are at most {MAX_LABEL_BYTES}")
-    try:
-        return tuple(plain_text(path.read_bytes()).rstrip("\n").split("\n"))
-    except UnicodeDecodeError as error:
-        raise BundleError(f"{path} is not UTF-8 ({error}). Save the labels as UTF-8, one on each line.") from error
-
-
 class BundleWriter:
     """Writes a bundle beside its place and moves it there when it is complete, so that a crash leaves no half bundle.
 
@@ -372,9 +335,14 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {explain_fault(e)}" for e in error.errors()[:5]]
+        faults = [f"{_place(e['loc'])}: {explain_fault(e)}" for e in error.errors()[:5]]
         more = f" (and {error.error_count() - 5} more)" if error.error_count() > 5 else ""
         raise BundleError(f"{path}: {'; '.join(faults)}{more}. Mend the field or export the bundle again.") from error
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Where a fault is, as files have it: there the parts of a kind stand beside the rest."""
+    return ".".join(map(str, location[1:] if location[:1] == ("parts",) else location)) or "manifest"
 
 
 def explain_fault(fault: Any) -> str:
@@ -383,6 +351,8 @@ def explain_fault(fault: Any) -> str:
         return "this field is required but absent"
     if fault["type"] == "extra_forbidden":
         return "unknown field"
+    if fault["type"] == WRONG_PART:
+        return str(fault["msg"])
     return f"{fault['msg']}, got {str(fault['input'])[:80]!r}"
 
 

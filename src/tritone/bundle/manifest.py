@@ -2,45 +2,47 @@
 
     manifest.json  <->  Manifest
 
-A bundle of speech has the parts `sample_rate`, `features` and `encoder`, a voice that speaks `sample_rate` and
-`synthesis`; one of any other model has `generic` instead.
+What several kinds of models have is here, what one kind has alone in the kind's folder: `part.py` says how it is found.
 
 Units: samples are counts at `sample_rate`; an *encoder frame* is one output step of the network, i.e.
 `features.frame_shift * encoder.subsampling_rate` samples.
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
 
+from tritone.bundle.part import (
+    MAX_COUNT,
+    MAX_STATE_BYTES,
+    KindPart,
+    NonNegative,
+    Part,
+    Positive,
+    parts_of,
+    read_parts,
+)
 from tritone.errors import BundleError
 
 SCHEMA_VERSION = 1
 """Raised whenever an older Tritone could misread a newer bundle."""
 
-# A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
-MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
-MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
 GRAPH_INPUTS = ("waveform", "num_samples", "language", "use_itn")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
-MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
 ALL_LEFT = -1  # as `left_chunks`: all of the past
 
-Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Bytes = Annotated[float, Field(ge=0, le=2**50)]
-Character = Annotated[str, Field(min_length=1, max_length=1)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.kinds`."""
 
@@ -61,34 +63,15 @@ Runtime = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 
-# fmt: off
-TensorType = Literal[
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-    "FP16", "BF16", "FP32", "FP64", "STRING",
-]
-# fmt: on
-"""Triton's names of the types of tensors."""
-TensorName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
-Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
-MAX_AXES = 32
-MAX_TENSORS = 1024
-SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = (
-    *("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper", "encoder_decoder"),
-    *("segmentation", "diarization", "synthesis", "hotwords"),
-)
-PAD, BEGIN, END = "_", "^", "$"  # of a voice: between phonemes, before them, behind them
-NUM_FRAMES = "num_frames"
-"""The tensor that says how many encoder frames are an input's own."""
-Activation = Literal["gelu", "relu", "gated-silu"]
+SHARED = ("sample_rate", "features", "encoder", "vocabulary", "streaming")
+BLANK = ("decoder", "transducer", "embedding", "whisper", "encoder_decoder", "diarization", "hotwords", "segmentation")
+"""Parts of kinds that the files of all models with audio name, as null where there is none, as they did from the first.
+A new part is not added."""
+AnyPart = TypeVar("AnyPart", bound=KindPart)
 Found = TypeVar("Found")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Features(_Part):
+class Features(Part):
     """Acoustic features computed inside the graph; kept here for timing and for people.
 
     `frame_length`, `frame_shift` are in samples; `low_freq`, `high_freq` in Hz, a `high_freq` of 0 or below counts from
@@ -128,7 +111,7 @@ class Features(_Part):
         )
 
 
-class Encoder(_Part):
+class Encoder(Part):
     """`min_samples`: the shortest waveform that gives one encoder frame, and the shortest the graph accepts.
 
     `tail_samples`: silence that pipelines append to every utterance. The last frames of audio fill no whole window, and
@@ -163,7 +146,7 @@ class Encoder(_Part):
         return self
 
 
-class Vocabulary(_Part):
+class Vocabulary(Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
     of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
     `byte-level` with GPT-2's; or `continued`, pieces of words that end with `@@` where the word goes on. `has_marks`:
@@ -181,20 +164,7 @@ class Vocabulary(_Part):
     has_marks: bool = False
 
 
-class Hotwords(_Part):
-    """Phrases that the network itself takes.
-
-    `no_bias`: the id that it writes where there is none of them (SeACo); None if all of its tokens stand. `words`: a
-    file of words and the tokens that they are written with, one word a line, as FunASR's `seg_dict`. `max_phrases`:
-    that it can be told at once; None for as many as requests may have.
-    """
-
-    no_bias: NonNegative | None
-    words: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    max_phrases: Positive | None = None
-
-
-class State(_Part):
+class State(Part):
     """A tensor a streaming graph hands from step to step: input `name`, output `next_<name>`, zeros at the start.
 
     `shape` is per stream, without the batch axis. At most one axis may be "left_frames": the newest past frames, the
@@ -225,7 +195,7 @@ class State(_Part):
         return math.prod(self.sizes(left_frames)) * ITEM_BYTES[self.dtype]
 
 
-class Streaming(_Part):
+class Streaming(Part):
     """How the streaming graph consumes audio.
 
     A step reads `window_samples` and the stream then moves on by `shift_samples`; the overlap gives the convolutions
@@ -313,277 +283,7 @@ class Streaming(_Part):
         return sum(state.num_bytes(left_frames) for state in self.states)
 
 
-class Decoder(_Part):
-    """The attention decoder that scores finished hypotheses.
-
-    `bidirectional`: there is a right-to-left one too. `ctc_weight`, `reverse_weight`: the weights that the model was
-    trained for, of the CTC score and of the right-to-left decoder; requests may ask for others.
-    """
-
-    bidirectional: bool
-    ctc_weight: Annotated[float, Field(ge=0)] = 0.5
-    reverse_weight: Annotated[float, Field(ge=0, le=1)] = 0.0
-
-
-class Transducer(_Part):
-    """The predictor and the joiner, which say what follows a frame and the tokens before it.
-
-    `context_size`: tokens that the predictor sees. `start`: what they are before the first token; -1 is none at all,
-    and has no vector. `max_symbols`: the most tokens of one frame, unless a request says otherwise.
-
-    `states`: of a predictor that remembers all tokens (an LSTM): tensors that it hands from token to token, zeros
-    before the first. `durations`: of a token-and-duration transducer (TDT): frames that a token or a blank may take, in
-    the order of the joiner's last logits.
-    """
-
-    context_size: Annotated[int, Field(gt=0, le=16)]
-    start: tuple[Annotated[int, Field(ge=-1, le=MAX_COUNT)], ...]
-    max_symbols: Annotated[int, Field(ge=1, le=10)] = 1
-    states: Annotated[tuple[State, ...], Field(max_length=16)] = ()
-    durations: Annotated[tuple[Annotated[int, Field(ge=0, le=1024)], ...], Field(max_length=256)] = ()
-
-    @model_validator(mode="after")
-    def _fit(self) -> "Transducer":
-        if len(self.start) != self.context_size:
-            raise ValueError(f"start has {len(self.start)} tokens, context_size is {self.context_size}")
-        if self.states and self.context_size != 1:
-            raise ValueError(f"a predictor with states sees one token at a time, context_size is {self.context_size}")
-        if self.durations and not (self.states and any(self.durations)):
-            raise ValueError("durations need a predictor with states, and one of them above 0")
-        names = [state.name for state in self.states]
-        if len(set(names)) < len(names) or "context" in names or any(state.is_history for state in self.states):
-            raise ValueError(f"states of a predictor need names of their own and fixed shapes, got {names}")
-        if (size := sum(state.num_bytes() for state in self.states)) > MAX_STATE_BYTES:
-            raise ValueError(f"the states of one predictor take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
-        return self
-
-
-class Embedding(_Part):
-    """One vector for each utterance.
-
-    `mean_subtracted`: the graph has subtracted the mean of many speakers' embeddings already, and code that compares
-    embeddings must not do it again. `threshold`: the cosine at the equal error rate on the data that the model card
-    names; above it two recordings are taken for one speaker's. None where nobody measured it.
-    """
-
-    mean_subtracted: bool = False
-    threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
-
-
-class Segmentation(_Part):
-    """Who talks in each frame of a window, by the most probable set of its speakers.
-
-    `window_samples`: of a window, which is what a call takes. `field_samples`: what a frame sees; the first one begins
-    with the window. `speakers`: who are told apart within a window, of whom up to `at_once` talk at once. The sets are
-    in the order of their sizes, and those of one size in that of their speakers.
-    """
-
-    window_samples: Positive
-    field_samples: Positive
-    speakers: Annotated[int, Field(ge=1, le=64)]
-    at_once: Annotated[int, Field(ge=1, le=64)]
-
-
-class Synthesis(_Part):
-    """A voice, whose network takes the numbers of phonemes.
-
-    `espeak_voice`: the voice of espeak-ng that writes texts in the International Phonetic Alphabet. `phonemes`: the
-    numbers of each of its characters; those of `_`, `^` and `$` stand between phonemes, before them and behind them.
-    `replaced`: what stands for characters that espeak-ng writes and the network does not know. `language`: as BCP 47
-    has it. `noise`, `duration_noise`: of sounds and of their lengths, as parts of the deviation that was learnt.
-    `length`: of sounds, times the learnt one. `speakers`: their numbers by name; empty where there is one.
-    """
-
-    espeak_voice: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9+_-]{0,63}$")]
-    phonemes: Annotated[
-        dict[Character, Annotated[tuple[NonNegative, ...], Field(max_length=8)]], Field(max_length=4096)
-    ]
-    replaced: Annotated[dict[Character, Annotated[str, Field(max_length=16)]], Field(max_length=4096)] = {}
-    language: Annotated[str, Field(pattern=r"^([A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3})?$")] = ""
-    noise: Annotated[float, Field(ge=0, le=10)] = 0.667
-    duration_noise: Annotated[float, Field(ge=0, le=10)] = 0.8
-    length: Annotated[float, Field(gt=0, le=10)] = 1.0
-    speakers: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f,]{1,128}$")], NonNegative], Field(max_length=65536)
-    ] = {}
-
-    @model_validator(mode="after")
-    def _has_marks(self) -> "Synthesis":
-        if missing := [mark for mark in (PAD, BEGIN, END) if not self.phonemes.get(mark)]:
-            raise ValueError(f"synthesis.phonemes has no number of {' '.join(missing)}")
-        return self
-
-
-class Attending(_Part):
-    """A decoder that attends to audio: its sizes, and tokens that it never writes.
-
-    `text_context`: tokens of prompt and text together. `layers`, `heads`, `head_dim`: for the tensors of its cache.
-    `eot`: the id of the token that ends a text. `suppress`: ids that are never written.
-    """
-
-    text_context: Annotated[int, Field(ge=8, le=2**16)]
-    layers: Annotated[int, Field(gt=0, le=256)]
-    heads: Annotated[int, Field(gt=0, le=1024)]
-    head_dim: Annotated[int, Field(gt=0, le=4096)]
-    eot: NonNegative
-    suppress: tuple[NonNegative, ...] = ()
-
-    @property
-    def cross_names(self) -> tuple[str, ...]:
-        """Tensors of the keys and values of the audio, of each layer."""
-        return layer_names("cross", self.layers)
-
-    @property
-    def encoder_names(self) -> tuple[str, ...]:
-        """What the decoder takes of the encoder."""
-        return self.cross_names
-
-    @property
-    def self_names(self) -> tuple[str, ...]:
-        """Tensors of the keys and values of the text, of each layer; `next_` before them where they come out."""
-        return layer_names("self", self.layers)
-
-
-class Whisper(Attending):
-    """A Whisper model: sizes of its decoder, its special tokens, and what it never writes; see also `Attending`.
-
-    `window_frames`: feature frames of a window, which is all that the encoder takes. `encoder_heads`: of the encoder;
-    None in bundles of before.
-
-    `sot`, `sot_prev`, `no_timestamps`, `timestamp_begin`: ids of tokens; the ids from `timestamp_begin` on are
-    times, `time_precision` seconds apart. `no_speech`: the token whose probability after `sot` is that of silence.
-    `languages`: ids by code, `tasks`: ids by name; both empty for models of English alone.
-
-    `suppress_first`: ids that no text begins with. `max_initial_timestamp`: the latest first time, as a count of steps;
-    None has no limit. `alignment_heads`: (layer, head) of the cross-attention that follows the audio, which times of
-    words are made of.
-    """
-
-    window_frames: Positive
-    encoder_heads: Annotated[int, Field(gt=0, le=1024)] | None = None
-    sot: NonNegative
-    sot_prev: NonNegative | None = None
-    no_timestamps: NonNegative
-    timestamp_begin: NonNegative
-    time_precision: Annotated[float, Field(gt=0, le=10)] = 0.02
-    no_speech: NonNegative | None = None
-    languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
-    tasks: dict[Literal["transcribe", "translate"], NonNegative] = {}
-    suppress_first: tuple[NonNegative, ...] = ()
-    max_initial_timestamp: NonNegative | None = None
-    alignment_heads: tuple[tuple[NonNegative, NonNegative], ...] = ()
-
-    @model_validator(mode="after")
-    def _ids_in_order(self) -> "Whisper":
-        if not self.eot < self.timestamp_begin or not self.no_timestamps < self.timestamp_begin:
-            raise ValueError(
-                f"times must have the largest ids: timestamp_begin is {self.timestamp_begin}, eot {self.eot}, "
-                f"no_timestamps {self.no_timestamps}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _heads_exist(self) -> "Whisper":
-        if any(layer >= self.layers or head >= self.heads for layer, head in self.alignment_heads):
-            raise ValueError(f"alignment_heads must be of {self.layers} layers with {self.heads} heads")
-        return self
-
-    def missing(self, frames: int) -> int:
-        """Feature frames that a window with so many is filled up with."""
-        return self.window_frames - frames
-
-    @property
-    def special_ids(self) -> tuple[int, ...]:
-        """All ids that the vocabulary must have."""
-        single = (self.sot, self.eot, self.sot_prev, self.no_timestamps, self.timestamp_begin, self.no_speech)
-        found = [*(id for id in single if id is not None), *self.languages.values(), *self.tasks.values()]
-        return (*found, *self.suppress, *self.suppress_first)
-
-
-Slot = Literal["language", "target_language", "task", "punctuation", "word_times"]
-Switch = tuple[NonNegative, NonNegative]
-
-
-class EncoderDecoder(Attending):
-    """A decoder that attends to audio of any length up to `max_samples`, as Moonshine's and Canary's; see `Attending`.
-
-    `max_positions`: encoder frames of so much audio. `form`: what its layers compute between two products, see
-    `families.layers.text_decoder`; `silent`: ids that are no text.
-
-    `prompt`: the tokens before a text, and what stands in their places: a token of `languages`, for the audio's and for
-    the text's; or the first of two tokens for no, the second for yes, of `task` to whether these differ. `language`:
-    the one that is taken where nobody names one, empty if the model has no choice. `times`: the first and the last id
-    of the tokens that are times, before and after each word, `time_precision` seconds apart. `tokens_per_second`: the
-    most of a text; None: no limit.
-    """
-
-    max_samples: Positive
-    max_positions: Positive
-    form: Activation
-    prompt: Annotated[tuple[NonNegative | Slot, ...], Field(min_length=1, max_length=64)]
-    silent: tuple[NonNegative, ...] = ()
-    languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
-    language: str = ""
-    task: Switch | None = None
-    punctuation: Switch | None = None
-    word_times: Switch | None = None
-    times: Switch | None = None
-    time_precision: Annotated[float, Field(gt=0, le=10)] = 0.08
-    tokens_per_second: Annotated[float, Field(gt=0, le=1000)] | None = None
-
-    # What Whisper has and these models have not; no token is a time by Whisper's rules.
-    no_speech: ClassVar[None] = None
-    suppress_first: ClassVar[tuple[int, ...]] = ()
-    alignment_heads: ClassVar[tuple[tuple[int, int], ...]] = ()
-    timestamp_begin: ClassVar[int] = MAX_COUNT
-
-    @model_validator(mode="after")
-    def _has_what_its_prompt_needs(self) -> "EncoderDecoder":
-        needed = {"language": self.languages, "target_language": self.languages}
-        needed |= {name: getattr(self, name) for name in ("task", "punctuation", "word_times")}
-        if lacking := [each for each in self.prompt if isinstance(each, str) and not needed[each]]:
-            raise ValueError(f"the prompt has a place for {lacking[0]}, of which there are no tokens")
-        if (self.language in self.languages) != bool(self.languages):
-            raise ValueError(f"language is {self.language!r}, which is not one of languages")
-        if (self.word_times is None) != (self.times is None) or (self.times and self.times[0] > self.times[1]):
-            raise ValueError(f"times are {self.times} with word_times {self.word_times}; expected both, in order")
-        if len(self.prompt) >= self.text_context:
-            raise ValueError(f"the prompt has {len(self.prompt)} tokens, text_context is {self.text_context}")
-        return self
-
-    @property
-    def sot(self) -> int:
-        """The token that is read first."""
-        [first, *_] = (each for each in self.prompt if isinstance(each, int))
-        return first
-
-    @property
-    def no_timestamps(self) -> int:
-        return self.eot
-
-    @property
-    def encoder_names(self) -> tuple[str, ...]:
-        return (NUM_FRAMES, *self.cross_names)
-
-    def missing(self, frames: int) -> int:
-        """Samples that a window with so many is filled up with: none."""
-        return 0
-
-    @property
-    def special_ids(self) -> tuple[int, ...]:
-        """All ids that the vocabulary must have."""
-        given = (self.task, self.punctuation, self.word_times, self.times)
-        switches = (id for each in given for id in each or ())
-        prompt = (each for each in self.prompt if isinstance(each, int))
-        return (self.eot, *prompt, *self.languages.values(), *switches, *self.silent, *self.suppress)
-
-
-def layer_names(name: str, layers: int) -> tuple[str, ...]:
-    """Names of keys and values of all layers: self_key_0, self_value_0, self_key_1, ..."""
-    return tuple(f"{name}_{part}_{layer}" for layer in range(layers) for part in ("key", "value"))
-
-
-class Engine(_Part):
+class Engine(Part):
     """What a TensorRT engine was built with. It runs nowhere else.
 
     `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
@@ -598,251 +298,14 @@ class Engine(_Part):
     profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
-def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
-    return math.prod(size for size in dims if size > 0), dims.count(-1)
-
-
-class GenericTensor(_Part):
-    """A tensor of a generic model: `type` is Triton's name of it, `dims` are without the batch axis, -1 for any size.
-
-    `reshape`: the shape that the graph has where clients see `dims`, in the same order of elements; () is a scalar.
-    """
-
-    name: TensorName
-    type: TensorType
-    dims: Annotated[tuple[Size, ...], Field(min_length=1, max_length=MAX_AXES)]
-    reshape: Annotated[tuple[Size, ...], Field(max_length=MAX_AXES)] | None = None
-
-    @model_validator(mode="after")
-    def _fit(self) -> "GenericTensor":
-        for shape in (self.dims, self.reshape or ()):
-            if (elements := math.prod(size for size in shape if size > 0)) > MAX_ELEMENTS:
-                raise ValueError(
-                    f"{self.name} has {elements} elements ({list(shape)}), at most {MAX_ELEMENTS} are allowed"
-                )
-        if self.reshape is not None and _elements(self.dims) != _elements(self.reshape):
-            raise ValueError(
-                f"{self.name}: reshape {list(self.reshape)} must have as many elements and as many sizes -1 as dims "
-                f"{list(self.dims)}"
-            )
-        return self
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """What the graph has, without the batch axis."""
-        return self.dims if self.reshape is None else self.reshape
-
-
-class GenericInput(GenericTensor):
-    """An input. `format`: of images, the order of their three axes. `optional`: the graph has a value of its own.
-
-    `sample`: dims that the graph was tried with, for warm-ups and examples.
-    """
-
-    format: Literal["none", "nhwc", "nchw"] = "none"
-    optional: bool = False
-    sample: Annotated[tuple[Positive, ...], Field(max_length=MAX_AXES)] | None = None
-
-    @model_validator(mode="after")
-    def _is_image(self) -> "GenericInput":
-        if self.sample is not None and (
-            len(self.sample) != len(self.dims)
-            or any(size not in (-1, tried) for size, tried in zip(self.dims, self.sample, strict=True))
-        ):
-            raise ValueError(f"{self.name}: sample {list(self.sample)} does not fit dims {list(self.dims)}")
-        if self.format != "none" and len(self.dims) != 3:
-            raise ValueError(f"{self.name}: format {self.format} is of images with 3 axes, dims are {list(self.dims)}")
-        return self
-
-
-class GenericOutput(GenericTensor):
-    """An output. `labels`: a file of the bundle with a name for each of its elements, one on each line."""
-
-    labels: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-
-    @model_validator(mode="after")
-    def _is_counted(self) -> "GenericOutput":
-        if self.labels is not None and (min(self.dims) < 0 or self.type == "STRING"):
-            raise ValueError(
-                f"{self.name}: labels name the elements of numbers with fixed dims, got {self.type} {list(self.dims)}"
-            )
-        return self
-
-    @property
-    def num_classes(self) -> int:
-        """How many elements a row has, which is how many labels there must be."""
-        return math.prod(self.dims)
-
-
-class SequenceState(_Part):
-    """A tensor that a generic model passes from one request of a sequence to the next: graph `output` to `input`.
-
-    `dims` are without the batch axis and fixed. `initial`: the value of all elements when a sequence starts.
-    """
-
-    input: TensorName
-    output: TensorName
-    type: TensorType
-    dims: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_AXES)]
-    initial: float = 0.0
-
-    @model_validator(mode="after")
-    def _fit(self) -> "SequenceState":
-        if self.type == "STRING":
-            raise ValueError(f"state {self.input} is of type STRING; states are numbers")
-        if (size := math.prod(self.dims) * 8) > MAX_STATE_BYTES:
-            raise ValueError(
-                f"state {self.input} of a sequence takes {size} bytes, at most {MAX_STATE_BYTES} are allowed"
-            )
-        return self
-
-
-class SequenceControl(_Part):
-    """An input of the graph that says where in its sequence a request is: 1 or 0, of shape (batch, 1); or its id."""
-
-    input: TensorName
-    kind: Literal["start", "end", "ready", "corrid"]
-    type: Literal["BOOL", "INT32", "FP32", "UINT32", "INT64", "UINT64"]
-
-    @model_validator(mode="after")
-    def _fit(self) -> "SequenceControl":
-        known = ("INT32", "UINT32", "INT64", "UINT64") if self.kind == "corrid" else ("BOOL", "INT32", "FP32")
-        if self.type not in known:
-            raise ValueError(f"control {self.input}: {self.kind} is of type {', '.join(known)}, got {self.type}")
-        return self
-
-
-class PythonFunction(_Part):
-    """A model that is a Python function: `function` of the file that the artifact of runtime `python` names first.
-
-    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times. `calls`:
-    names of other models that it asks.
-    """
-
-    function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}(\.[A-Za-z_][A-Za-z0-9_]{0,127})?$")]
-    requirements: tuple[Annotated[str, Field(max_length=512)], ...] = ()
-    decoupled: bool = False
-    calls: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=MAX_TENSORS)
-    ] = ()
-
-
-class RateLimit(_Part):
-    """A resource that an instance takes while it runs: `count` of `name`, on each device or of the whole server."""
-
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    count: Positive
-    everywhere: bool = False
-
-
-class Serving(_Part):
-    """How a generic model is served unless its repository is built otherwise; None leaves it to `tritone build`.
-
-    `version`: the version folder. `version_policy`: `latest:N`, `all` or `specific:1,3`. `instances`: `COUNT[@PLACE]`.
-    `timeout_ms`: how long a request may wait; `timeout_action`: what happens then. `priority_timeouts_ms`: the same of
-    each priority, the highest first, as many as `priorities`; 0 is never.
-    `max_idle_s`: a sequence without a request for so long is closed. `strategy`: how sequences share batches.
-    """
-
-    version: Annotated[int, Field(gt=0, le=2**31)] = 1
-    version_policy: Annotated[str, Field(pattern=r"^(all|latest:\d{1,9}|specific:\d{1,9}(,\d{1,9})*)$")] | None = None
-    instances: Annotated[str, Field(max_length=64)] | None = None
-    queue_delay_ms: Annotated[float, Field(ge=0, le=MAX_COUNT)] | None = None
-    preferred_batch_sizes: tuple[Positive, ...] | None = None
-    queue_limit: NonNegative | None = None
-    timeout_ms: Annotated[float, Field(ge=0, le=2**40)] | None = None
-    timeout_action: Literal["reject", "delay"] | None = None
-    timeout_override: bool | None = None
-    priorities: Annotated[int, Field(ge=0, le=1000)] | None = None
-    default_priority: Annotated[int, Field(ge=0, le=1000)] | None = None
-    priority_timeouts_ms: tuple[Annotated[float, Field(ge=0, le=2**40)], ...] | None = None
-    preserve_order: bool | None = None
-    response_cache: bool | None = None
-    resources: tuple[RateLimit, ...] | None = None
-    resource_priority: Annotated[int, Field(ge=0, le=1000)] | None = None
-    max_idle_s: Annotated[float, Field(gt=0, le=2**31)] | None = None
-    strategy: Literal["direct", "oldest"] | None = None
-    warmup: bool | None = None
-
-
-class Generic(_Part):
-    """A model of any use: its tensors as clients see them, and the graph's that Tritone feeds itself.
-
-    `max_batch_size` 0: tensors have no batch axis; otherwise it is the first axis of all of them, clients may send up
-    to so many rows, and rows do not depend on each other.
-    """
-
-    inputs: Annotated[tuple[GenericInput, ...], Field(max_length=MAX_TENSORS)]
-    outputs: Annotated[tuple[GenericOutput, ...], Field(min_length=1, max_length=MAX_TENSORS)]
-    max_batch_size: Annotated[int, Field(ge=0, le=65536)] = 0
-    states: Annotated[tuple[SequenceState, ...], Field(max_length=MAX_TENSORS)] = ()
-    controls: Annotated[tuple[SequenceControl, ...], Field(max_length=8)] = ()
-    python: PythonFunction | None = None
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> "Generic":
-        fed = [*(each.name for each in self.inputs), *(each.input for each in self.states)]
-        fed += [each.input for each in self.controls]
-        for what, names in (
-            ("inputs, states and controls", fed),
-            ("outputs", [each.name for each in self.outputs]),
-            ("states' outputs", [each.output for each in self.states]),
-        ):
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"{what} need names of their own; {', '.join(twice)} occurs twice")
-        if not fed:
-            raise ValueError("a model needs at least one input")
-        return self
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether requests belong to sequences."""
-        return bool(self.states or self.controls)
-
-
-class Punctuation(_Part):
-    """Marks that a model writes behind words.
-
-    `marks`: what each of the network's labels stands for, "" for none; `full_stop`: the label of a sentence's end.
-    `words`: the file of the words that it knows, in the order of their ids, of which `unknown` stands for all others.
-    `dictionary`: a file of jieba's with words of its own, of a network that knows words of several characters.
-    """
-
-    marks: Annotated[tuple[Annotated[str, Field(max_length=4)], ...], Field(min_length=2, max_length=64)]
-    full_stop: NonNegative
-    words: Annotated[str, Field(min_length=1, max_length=255)] = "tokens.txt"
-    unknown: NonNegative
-    dictionary: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-
-    @model_validator(mode="after")
-    def _has_a_full_stop(self) -> "Punctuation":
-        if self.full_stop >= len(self.marks) or not self.marks[self.full_stop]:
-            raise ValueError(f"full_stop is {self.full_stop}, which is none of the marks {list(self.marks)}")
-        return self
-
-    @property
-    def tensors(self) -> Generic:
-        """Those of its graph, the same in FunASR's and sherpa-onnx's files: ids (rows, words), lengths of rows, and
-        scores (rows, words, marks).
-        """
-        return Generic(
-            inputs=(
-                GenericInput(name="inputs", type="INT32", dims=(-1,), sample=(8,)),
-                GenericInput(name="text_lengths", type="INT32", dims=(1,), reshape=(), sample=(1,)),
-            ),
-            outputs=(GenericOutput(name="logits", type="FP32", dims=(-1, len(self.marks))),),
-            max_batch_size=64,
-        )
-
-
-class CallSize(_Part):
+class CallSize(Part):
     """A call of one row of `seconds`, and the `bytes` that the network took for it, its runtime's waste included."""
 
     seconds: Annotated[float, Field(gt=0, le=MAX_COUNT)]
     bytes: Bytes
 
 
-class Memory(_Part):
+class Memory(Part):
     """What a process with this graph takes of a machine's memory, as it was measured on a CPU.
 
     `process`: bytes before any call, the search's graphs and tables included. `network`: of single rows, from short to
@@ -886,7 +349,7 @@ class Memory(_Part):
         return low
 
 
-class Artifact(_Part):
+class Artifact(Part):
     """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order.
 
     `precision`: of the network's arithmetic; what goes in and comes out is the same for all. The first artifact of a
@@ -916,7 +379,7 @@ class Artifact(_Part):
         return self
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """Where the bundle came from: sha256 of each source file, versions of the tools, the options of the export."""
 
     family: str
@@ -925,53 +388,12 @@ class Provenance(_Part):
     options: dict[str, str | int | float | bool | None] = {}
 
 
-class DiarizationStep(_Part):
-    """How audio is cut into steps, in encoder frames.
+class Manifest(Part):
+    """The whole description; see the classes above for what several kinds have, and `parts` for the kind's own.
 
-    A step judges `chunk_size` of them, for which it hears `lookahead` more; where the audio ends before its window
-    does, at most `last_frames`. `fifo_length` of the newest are kept as they came; when there are more, `update_period`
-    of them at least move to the speaker cache.
-    """
-
-    chunk_size: Positive
-    lookahead: NonNegative
-    last_frames: Positive
-    fifo_length: Positive
-    update_period: Positive
-
-
-class Diarization(_Part):
-    """`speakers`: how many a model can distinguish. `recordings`: the steps of whole ones; `streams`: those that
-    streams may have, one for each chunk size.
-    """
-
-    speakers: Annotated[int, Field(ge=1, le=1024)]
-    recordings: DiarizationStep
-    streams: Annotated[tuple[DiarizationStep, ...], Field(min_length=1, max_length=64)]
-
-    @model_validator(mode="after")
-    def _has_one_for_each_size(self) -> "Diarization":
-        sizes = [each.chunk_size for each in (self.recordings, *self.streams)]
-        if len(set(sizes)) < len(sizes):
-            raise ValueError(f"diarization: chunk sizes should differ, got {sizes}")
-        return self
-
-    def step(self, chunk_size: int) -> DiarizationStep:
-        """The steps of a chunk size; raises `ValueError` if there are none."""
-        for each in (self.recordings, *self.streams):
-            if each.chunk_size == chunk_size:
-                return each
-        raise ValueError(
-            f"the model has no steps of {chunk_size} encoder frames; take one of "
-            f"{', '.join(str(each.chunk_size) for each in self.streams)}"
-        )
-
-
-class Manifest(_Part):
-    """The whole description; see the classes above for its parts.
-
-    A part that one of speech and generic bundles has is a property that raises for the other, since asking for it is a
-    mistake of the program: `sample_rate`, `features`, `encoder` and `generic`.
+    In files, and for who makes one, the parts of a kind stand beside the rest by their names. What not all kinds have
+    is a property that raises where there is none, since asking for it is a mistake of the program: `sample_rate`,
+    `features`, `encoder` and `tokens`.
     """
 
     schema_version: Literal[1] = 1
@@ -980,64 +402,74 @@ class Manifest(_Part):
     audio_rate: Annotated[int, Field(ge=1000, le=768_000)] | None = Field(default=None, alias="sample_rate")
     audio_features: Features | None = Field(default=None, alias="features")
     audio_encoder: Encoder | None = Field(default=None, alias="encoder")
-    tensors: Generic | None = Field(default=None, alias="generic")
-    serving: Serving | None = None
-    punctuation: Punctuation | None = None
     vocabulary: Vocabulary | None = None
     streaming: Streaming | None = None
-    decoder: Decoder | None = None
-    transducer: Transducer | None = None
-    embedding: Embedding | None = None
-    whisper: Whisper | None = None
-    encoder_decoder: EncoderDecoder | None = None
-    diarization: Diarization | None = None
-    hotwords: Hotwords | None = None
-    segmentation: Segmentation | None = None
-    synthesis: Synthesis | None = None
+    parts: Annotated[tuple[KindPart, ...], Field(exclude=True)] = ()
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, given: Any) -> Any:
+        """What is given, with the parts of the kind in one place."""
+        if not isinstance(given, dict):
+            return given
+        names = {each.alias or name for name, each in cls.model_fields.items()} - {"parts"}
+        parts = {name: content for name, content in given.items() if name not in names and content is not None}
+        if isinstance(own := parts.get("parts"), tuple):  # of a program; a file has no tuples
+            parts = {**parts, **{each.named: each for each in own}}
+            del parts["parts"]
+        return {name: content for name, content in given.items() if name in names} | {"parts": parts}
+
+    @field_validator("parts", mode="plain")
+    @classmethod
+    def _of_the_kind(cls, given: Any, info: ValidationInfo) -> tuple[KindPart, ...]:
+        return read_parts(info.data["kind"], given) if "kind" in info.data else ()
+
     @model_validator(mode="after")
-    def _is_of_speech_or_generic(self) -> "Manifest":
-        speech = {"sample_rate": self.audio_rate, "features": self.audio_features, "encoder": self.audio_encoder}
-        if self.tensors is None:
-            if self.serving is not None or self.punctuation is not None:
-                raise ValueError("`serving` and `punctuation` are of bundles with the part `generic`")
-            if self.synthesis is not None:  # which makes waveforms, and takes none
-                if self.audio_features is not None or self.audio_encoder is not None:
-                    raise ValueError("a bundle with the part `synthesis` has no `features` and no `encoder`")
-                del speech["features"], speech["encoder"]
-            missing = [
-                InitErrorDetails(type="missing", loc=(name,), input={}) for name, part in speech.items() if not part
-            ]
-            if missing:
-                raise ValidationError.from_exception_data("Manifest", missing)
-            return self
-        speech |= {name: getattr(self, name) for name in SPEECH_PARTS}
-        if found := [name for name, part in speech.items() if part is not None]:
-            raise ValueError(f"a bundle with the part `generic` has none of speech, got {', '.join(found)}")
+    def _has_what_its_kind_needs(self) -> "Manifest":
+        if (parts := parts_of(self.kind)) is not None and (faults := [*parts.faults(self.kind, self.shared)]):
+            raise ValidationError.from_exception_data("Manifest", faults)
         return self
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The fields by the names that files have, without parts of the other of speech and generic bundles."""
-        found: dict[str, Any] = write(self)
-        names = {name: each.alias or name for name, each in type(self).model_fields.items()}
-        other = {"tensors", "serving", "punctuation"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
-        if self.punctuation is None:
-            other = {*other, "punctuation"}
-        other |= {"audio_features", "audio_encoder"} if self.synthesis is not None else {"synthesis"}
-        return {names.get(name, name): value for name, value in found.items() if name not in other}
+    def _written(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """The fields by the names that files have, the parts of the kind among them."""
+        values: dict[str, Any] = write(self)
+        aliases = {name: each.alias or name for name, each in type(self).model_fields.items()}
+        named = {alias: values.get(name, values.get(alias)) for name, alias in aliases.items()}
+        shared = {name: named[name] for name in SHARED if named[name] is not None}
+        own = {each.named: each.written(mode=info.mode, exclude_none=bool(info.exclude_none)) for each in self.parts}
+        blank = [*(name for name in SHARED[:3] if name in shared), *SHARED[3:], *BLANK]
+        if self.audio_rate is None:
+            blank = [each.key for each in getattr(parts_of(self.kind), "own", ())]
+        head = {name: named[name] for name in ("schema_version", "name", "kind")}
+        tail = {name: named[name] for name in ("artifacts", "provenance")}
+        found = head | dict.fromkeys(blank) | shared | own | tail
+        return {name: value for name, value in found.items() if not (info.exclude_none and value is None)}
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The names, as files have them, of what it has and a kind may have or not: `vocabulary`, `encoder.tags`."""
-        optional = {name: each.alias or name for name, each in type(self).model_fields.items() if each.default is None}
+    def shared(self) -> tuple[str, ...]:
+        """The names, as files have them, of what it has and several kinds have: `vocabulary`, `encoder.tags`."""
+        values = (self.audio_rate, self.audio_features, self.audio_encoder, self.vocabulary, self.streaming)
         asked = ("languages", "text_forms", "tags") if self.audio_encoder is not None else ()
         return (
-            *(written for name, written in optional.items() if getattr(self, name) is not None),
+            *(name for name, value in zip(SHARED, values, strict=True) if value is not None),
             *(f"encoder.{name}" for name in asked if getattr(self.audio_encoder, name)),
         )
+
+    def find(self, of: type[AnyPart]) -> AnyPart | None:
+        """The kind's part of a class; None if it has none."""
+        return next((each for each in self.parts if isinstance(each, of)), None)
+
+    def part(self, of: type[AnyPart]) -> AnyPart:
+        """The kind's part of a class; asking a kind for one that it does not have is a mistake of the program."""
+        return self._part(self.find(of), f"part {of.__name__}")
+
+    def with_part(self, part: KindPart) -> "Manifest":
+        """The same with another part in place of the one of its name; nothing is compared with it."""
+        parts = tuple(part if each.named == part.named else each for each in self.parts)
+        return self.model_copy(update={"parts": parts})
 
     @property
     def sample_rate(self) -> int:
@@ -1054,24 +486,21 @@ class Manifest(_Part):
         """The network's sizes, of a model of speech."""
         return self._part(self.audio_encoder, "encoder")
 
-    @property
-    def generic(self) -> Generic:
-        """The tensors of a generic model."""
-        return self._part(self.tensors, "part `generic`")
-
-    def _part(self, part: "Found | None", name: str) -> "Found":
+    def _part(self, part: Found | None, name: str) -> Found:
         if part is None:
             raise RuntimeError(f"a model of kind {self.kind} has no {name}")
         return part
 
     @model_validator(mode="after")
     def _window_gives_a_frame(self) -> "Manifest":
-        if self.streaming and self.streaming.window_samples < self.encoder.min_samples:
+        if self.streaming is None or self.audio_encoder is None or self.audio_features is None:
+            return self
+        if self.streaming.window_samples < self.encoder.min_samples:
             raise ValueError(
                 f"streaming.window_samples ({self.streaming.window_samples}) is below encoder.min_samples "
                 f"({self.encoder.min_samples}): a step would give no frame"
             )
-        if self.streaming and self.streaming.flexible:
+        if self.streaming.flexible:
             sizes = self.streaming.window_samples, self.streaming.shift_samples
             if sizes != (wanted := self.step_samples(self.streaming.chunk_size)):
                 raise ValueError(
@@ -1084,18 +513,13 @@ class Manifest(_Part):
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
         first = (self.streaming and self.streaming.frame_samples) or self.encoder.min_samples
-        ahead = self.diarization.step(chunk_size).lookahead if self.diarization else 0
+        ahead = sum(each.ahead(chunk_size) for each in self.parts)
         return first + (chunk_size + ahead - 1) * frame, chunk_size * frame
 
     @property
     def tokens(self) -> Vocabulary:
         """The vocabulary of a model that writes text; asking any other kind for it is a mistake of the program."""
         return self._part(self.vocabulary, "vocabulary")
-
-    @property
-    def attending(self) -> Whisper | EncoderDecoder | None:
-        """The part of a model whose decoder attends to audio."""
-        return self.whisper or self.encoder_decoder
 
     @property
     def frame_s(self) -> float:

@@ -41,6 +41,7 @@ from tritone.evaluate.score import pool
 from tritone.families.known import families
 from tritone.gateway.options import DEFAULT_PORT
 from tritone.installing import pip_install
+from tritone.kinds.whisper.part import WhisperPart
 
 SMALL_ASR = ("demo-asr", "demo-transducer")
 REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
@@ -109,7 +110,7 @@ def _stage(text: str) -> None:
 def _trials(bundles: Sequence[str], clips: Path | None) -> Iterator[Trial]:
     """What each bundle is tried with: the clips that were named, or the shipped ones that it may know."""
     for bundle in bundles:
-        knows_english = clips is None and Bundle.open(bundle).manifest.whisper is not None
+        knows_english = clips is None and Bundle.open(bundle).manifest.find(WhisperPart) is not None
         yield Trial(bundle, read_clips(clips or (SHIPPED_SENTENCES if knows_english else SHIPPED_CLIPS)))
 
 

@@ -10,6 +10,7 @@ import typer
 
 from tritone import systems
 from tritone import texts as writing
+from tritone.bundle.attending import AttendingPart
 from tritone.cli.shared import recordings, search_options
 from tritone.cli.shared.channels import Channels
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
@@ -262,7 +263,7 @@ def _load(
     bundle = where.prepared()
     opened = Bundle.open(bundle)
     has_words = True
-    if opened.manifest.attending is not None:
+    if opened.manifest.find(AttendingPart) is not None:
         has_words = "word_times" in kind_of(opened).abilities(opened)
         unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
         if unfit:

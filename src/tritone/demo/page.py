@@ -15,6 +15,9 @@ from tritone.bundle.manifest import Manifest
 from tritone.demo.run import DRAIN_S
 from tritone.gateway.options import DEFAULT_PORT, GatewayOptions
 from tritone.gateway.server import GatewayServer, listen
+from tritone.kinds import kind_of
+from tritone.kinds.generic.part import GenericPart
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer
 from tritone.server.watch import kept_alive
@@ -55,12 +58,12 @@ def serve_page(
         repository = Path(folder) / "repository"
         stage(f"building a model repository from {', '.join(map(str, bundles))}")
         chosen: dict[str, str] = {}
-        detects = any(Bundle.open(bundle).manifest.kind == "voice-activity" for bundle in bundles)
+        detects = any(hasattr(kind_of(Bundle.open(bundle)).front(), "detect") for bundle in bundles)
         turn_model = ""
         for bundle in bundles:
             manifest = Bundle.open(bundle).manifest
             writes, options = manifest.vocabulary is not None, MODELS
-            if manifest.whisper is not None:
+            if manifest.find(WhisperPart) is not None:
                 options = replace(MODELS, decoding=f'{{"pause_s": {PAUSE_S}}}')
             elif writes:
                 options = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S)
@@ -87,5 +90,5 @@ def serve_page(
 
 def _finds_turns(manifest: Manifest) -> bool:
     """Is it a model that says of audio how likely a speaker has finished? See docs/applications/turns.md."""
-    tensors = manifest.tensors
+    tensors = manifest.find(GenericPart)
     return tensors is not None and [each.name for each in (*tensors.inputs, *tensors.outputs)] == TURN_TENSORS

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tritone.bundle import Bundle, resolve, shipped_bundles
 from tritone.bundle.bundle import MANIFEST
-from tritone.bundle.manifest import Artifact, Generic
+from tritone.bundle.manifest import Artifact
 from tritone.errors import BundleError, InputError, TritoneError
 from tritone.inspection.repository import CONFIG, Model, read_models
 from tritone.kinds import kind_of
+from tritone.kinds.generic.part import GenericPart
 from tritone.paths import local
 from tritone.runtime import GraphDescription, TensorDescription, describe_graph
 from tritone.runtime.known import programs_of
@@ -97,8 +98,8 @@ def _of_bundle(bundle: Bundle) -> Inspection:
     facts |= {"versions": ", ".join(f"{name} {version}" for name, version in manifest.provenance.versions.items())}
     facts |= {"sources": ", ".join(manifest.provenance.sources)}
     fault, notes = "", []
-    if manifest.tensors is not None:
-        facts |= _of_generic(manifest.generic)
+    if (generic := manifest.find(GenericPart)) is not None:
+        facts |= _of_generic(generic)
     tensors: tuple[Listing, ...] = ()
     try:
         kind = kind_of(bundle)
@@ -132,7 +133,7 @@ def _of_bundle(bundle: Bundle) -> Inspection:
     )
 
 
-def _of_generic(generic: Generic) -> dict[str, str]:
+def _of_generic(generic: GenericPart) -> dict[str, str]:
     facts = {"largest batch": str(generic.max_batch_size) if generic.max_batch_size else "none: no axis of rows"}
     facts["states"] = ", ".join(f"{each.output} to {each.input} {_shape(each.dims)}" for each in generic.states)
     if (python := generic.python) is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
 from tritone.later import later
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
@@ -46,8 +46,6 @@ class SpeechKind(Kind):
     does = "it writes text"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.recognizer:Recognizer"
-    needs: ClassVar[tuple[str, ...]] = (*AUDIO_PARTS, "vocabulary")
-    may_have: ClassVar[tuple[str, ...]] = ("streaming", "encoder.languages", "encoder.text_forms")
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic", "decoder")
     options = SearchOptions

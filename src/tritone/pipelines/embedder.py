@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.model import AudioModel, Model
 from tritone.result import EmbeddingResult
@@ -108,7 +109,7 @@ class Embedder(AudioModel[EmbeddingResult]):
 
     def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
         """What decides the vectors besides the model; where the bundle lies, threads and device do not."""
-        part = self.bundle.manifest.embedding
+        part = self.bundle.manifest.find(EmbeddingPart)
         return {
             **({"mean_subtracted": "true"} if part is not None and part.mean_subtracted else {}),
             **{key: options[key] for key in DECISIVE if options.get(key) not in (None, "", "0")},

@@ -11,6 +11,7 @@ import numpy as np
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError, TritoneError
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -53,7 +54,7 @@ class EmbeddingPipeline:
             OperatorError: the device is not available.
         """
         manifest = bundle.manifest
-        if manifest.embedding is None:
+        if manifest.find(EmbeddingPart) is None:
             kind = kind_of(bundle)
             raise BundleError(f"{bundle.path} is of kind {kind.name!r}: {kind.does} and makes no embeddings.")
         if manifest.encoder.tail_samples:

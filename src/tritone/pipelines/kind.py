@@ -25,7 +25,7 @@ import numpy as np
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.bundle.part import GROUP, package_of
+from tritone.bundle.part import GROUP, Parts, package_of
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.audio_tensors import read_waveforms
 from tritone.pipelines.graphs.placement import Placement
@@ -42,7 +42,6 @@ Stage = Literal["features", "acoustic", "decoder"]
 Specs = dict[str, TensorSpec]
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
-AUDIO_PARTS = ("sample_rate", "features", "encoder")
 WAVEFORMS = {"waveform": TensorSpec(FLOAT32, (None, None)), "num_samples": TensorSpec(INT64, (None,))}
 
 
@@ -67,8 +66,7 @@ class Kind(ABC):
     does: ClassVar[str]  # in messages about what it does not do: "it makes embeddings"
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
     in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
-    needs: ClassVar[tuple[str, ...]] = AUDIO_PARTS  # of `Manifest.parts`
-    may_have: ClassVar[tuple[str, ...]] = ()  # beside these; a manifest with any other part is refused
+    parts: ClassVar[Parts] = Parts()  # what a manifest has; of ours, `PARTS` of the module `part` beside the kind's
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
     writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
@@ -88,16 +86,7 @@ class Kind(ABC):
     # The bundle and its graphs.
 
     def fault(self, manifest: Manifest) -> str | None:
-        """What the manifest has too much or too little for a model of this kind; None if nothing."""
-        parts = manifest.parts
-        if unknown := [f"`{part}`" for part in parts if part not in (*self.needs, *self.may_have)]:
-            return f"kind is {self.name!r}, which has no part {', '.join(unknown)}"
-        if missing := [f"`{part}`" for part in self.needs if part not in parts]:
-            return f"kind is {self.name!r}, which needs the part {', '.join(missing)}"
-        return self.part_fault(manifest)
-
-    def part_fault(self, manifest: Manifest) -> str | None:
-        """What is wrong within the parts of a manifest that has those of this kind; None if nothing."""
+        """What is wrong within a manifest that has the parts of this kind; None if nothing."""
         return None
 
     @abstractmethod
@@ -247,10 +236,10 @@ class Kind(ABC):
 
 
 def kind_of(bundle: Bundle) -> Kind:
-    """The kind of a bundle's model, after checking that the manifest has the parts that the kind needs.
+    """The kind of a bundle's model, after checking what its manifest says.
 
     Raises:
-        BundleError: the kind is unknown here, or parts of the manifest are missing or too many.
+        BundleError: the kind is unknown here, or parts of the manifest do not fit together.
         OperatorError: another package has the kind, but it cannot be used.
     """
     try:

@@ -24,7 +24,7 @@ from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory, Role
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kind import kind_of
+from tritone.pipelines.kind import kind_named, kind_of
 from tritone.runtime.child import python_command
 from tritone.runtime.graph import Array
 from tritone.runtime.memory import machine_bytes, peak_bytes, reset_peak, resident_bytes
@@ -120,7 +120,7 @@ def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memo
 
 def measured_role(manifest: Manifest) -> Role:
     """The role of the graph for whole inputs."""
-    return "model" if manifest.synthesis is not None else "encoder"
+    return "model" if kind_named(manifest.kind).call_sizes else "encoder"
 
 
 def main(path: str, index: str) -> None:
@@ -158,7 +158,7 @@ def main(path: str, index: str) -> None:
 
 def _take(pipeline: object, manifest: Manifest, size: float) -> dict[str, float]:
     """What a call takes of so many seconds of audio, or, of a voice, of so many phonemes; and its seconds."""
-    if manifest.synthesis is not None:
+    if kind_named(manifest.kind).call_sizes:
         before = resident_bytes()
         reset_peak()
         seconds = pipeline.babble(int(size))  # type: ignore[attr-defined]

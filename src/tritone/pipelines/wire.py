@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tritone.bundle.manifest import TensorType
+from tritone.bundle.part import TensorType
 
 WAV = "WAV"  # FP32 (samples,) in [-1, 1]
 WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV or PCM

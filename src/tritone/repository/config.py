@@ -15,8 +15,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
+from tritone.bundle.attending import AttendingPart
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Precision, TensorType
+from tritone.bundle.manifest import Precision
+from tritone.bundle.part import TensorType
 from tritone.errors import InputError, OperatorError
 from tritone.kinds import Kind, Mode, Stage, kind_of
 from tritone.options.fields import described, option
@@ -191,7 +193,7 @@ class ModelOptions(ModelParameters):
 
         One process has the caches of all windows, and takes requests at any time.
         """
-        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.attending is None:
+        if self.device == "cpu" or "instances" not in self.left_open or bundle.manifest.find(AttendingPart) is None:
             return self
         runtimes = {artifact.runtime for artifact in candidates(bundle, "decoder", self.runtime)}
         return replace(self, instances=1, left_open=()) if "torch" in runtimes else self

@@ -15,8 +15,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritone.backend.settings import GENERIC, Settings
 from tritone.bfloat16 import to_bfloat16
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Artifact, Generic, GenericInput, GenericOutput, GenericTensor, Serving
+from tritone.bundle.manifest import Artifact
 from tritone.errors import BundleError
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart, GenericTensor, ServingPart
 from tritone.pipelines.generic.tensors import initial_state
 from tritone.pipelines.graphs.choice import asked_for, candidates
 from tritone.repository.config import SPARE_CANDIDATES, TYPES, ModelOptions, microseconds, parameters_of
@@ -55,8 +56,8 @@ def generic(
         raise BundleError(
             f"{bundle.path} is a generic model, and {', '.join(unfit)} is for models of audio; leave it out."
         )
-    settings_of = merged(bundle.manifest.serving, serving, options)
-    tensors = bundle.manifest.generic
+    settings_of = merged(bundle.manifest.find(ServingPart), serving, options)
+    tensors = bundle.manifest.part(GenericPart)
     rows = _max_batch_size(tensors, options)
     if settings_of.preferred_batch_sizes and max(settings_of.preferred_batch_sizes) > rows:
         raise ValueError(f"--preferred-batch-sizes must be 1 to {rows}, got {list(settings_of.preferred_batch_sizes)}")
@@ -121,14 +122,14 @@ def generic(
     ]
 
 
-def _module(tensors: Generic) -> str:
+def _module(tensors: GenericPart) -> str:
     return DECOUPLED if tensors.python is not None and tensors.python.decoupled else GENERIC
 
 
 def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
     """What would keep the model from being loaded: graphs that are programs and nobody asked for, missing packages."""
     found = candidates(bundle, "model", options.runtime, options.precision)
-    python = bundle.manifest.generic.python
+    python = bundle.manifest.part(GenericPart).python
     if asked_for(found, options.runtime, bundle)[0].runtime == "python" and python is not None:
         check_requirements(python.requirements, f"{bundle.path}, function {python.function},")
 
@@ -178,7 +179,7 @@ def _of_audio(options: ModelOptions) -> dict[str, bool]:
     }
 
 
-def _max_batch_size(tensors: Generic, options: ModelOptions) -> int:
+def _max_batch_size(tensors: GenericPart, options: ModelOptions) -> int:
     if "max_batch_size" in options.left_open:
         return tensors.max_batch_size
     if not tensors.max_batch_size:
@@ -213,7 +214,7 @@ def _with_reshape(found: Any, tensor: GenericTensor, backend: NativeBackend | No
     return found
 
 
-def _instances(serving: Serving, options: ModelOptions) -> list[Any]:
+def _instances(serving: ServingPart, options: ModelOptions) -> list[Any]:
     usual = Instances(1, options.device, options.gpus)
     if "instances" not in options.left_open:
         usual = options.usual_instances
@@ -226,7 +227,7 @@ def _instances(serving: Serving, options: ModelOptions) -> list[Any]:
     return groups
 
 
-def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Settings:
+def _settings(tensors: GenericPart, serving: ServingPart, options: ModelOptions) -> Settings:
     of_sequences: dict[str, Any] = {}
     if tensors.is_sequence:
         idle_s = serving.max_idle_s or MAX_IDLE_S
@@ -250,7 +251,7 @@ def _set_policy(policy: Any, text: str) -> None:
         policy.specific.versions.extend(int(each) for each in rest.split(","))
 
 
-def _batching(serving: Serving) -> Any:
+def _batching(serving: ServingPart) -> Any:
     batching = pb.ModelDynamicBatching(
         preferred_batch_size=serving.preferred_batch_sizes or (),
         max_queue_delay_microseconds=microseconds(serving.queue_delay_ms or 0.0),
@@ -267,12 +268,12 @@ def _batching(serving: Serving) -> Any:
     return batching
 
 
-def _queues(serving: Serving) -> bool:
+def _queues(serving: ServingPart) -> bool:
     """Whether anything is given about the queue of a model that joins no requests."""
     return bool(serving.queue_limit or serving.timeout_ms or serving.priorities or serving.preserve_order)
 
 
-def _queue_policy(serving: Serving, timeout_ms: float | None, *, forced: bool = False) -> Any:
+def _queue_policy(serving: ServingPart, timeout_ms: float | None, *, forced: bool = False) -> Any:
     if not (forced or timeout_ms or serving.queue_limit or serving.timeout_override or serving.timeout_action):
         return None
     actions = {"reject": pb.ModelQueuePolicy.REJECT, "delay": pb.ModelQueuePolicy.DELAY}
@@ -285,9 +286,9 @@ def _queue_policy(serving: Serving, timeout_ms: float | None, *, forced: bool = 
 
 
 def _sequences(
-    serving: Serving,
+    serving: ServingPart,
     options: ModelOptions,
-    tensors: Generic,
+    tensors: GenericPart,
     backend: NativeBackend | None,
     extra: dict[str, bytes],
 ) -> Any:
@@ -333,7 +334,7 @@ def _sequences(
     return batching
 
 
-def _warms_up(tensors: Generic, serving: Serving) -> bool:
+def _warms_up(tensors: GenericPart, serving: ServingPart) -> bool:
     tried = all(each.sample is not None or each.optional for each in tensors.inputs)
     if serving.warmup and not tried:
         open_axes = [each.name for each in tensors.inputs if each.sample is None and not each.optional]
@@ -344,7 +345,7 @@ def _warms_up(tensors: Generic, serving: Serving) -> bool:
     return tried if serving.warmup is None else serving.warmup
 
 
-def _warmup(tensors: Generic) -> Any:
+def _warmup(tensors: GenericPart) -> Any:
     inputs = {
         each.name: pb.ModelWarmup.Input(data_type=TYPES[each.type], dims=each.sample or (), zero_data=True)
         for each in tensors.inputs

@@ -15,7 +15,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Memory
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
-from tritone.kinds import Mode
+from tritone.kinds import Mode, kind_of
 from tritone.pipelines.graphs.budget import MB, longest_s, needed_bytes
 from tritone.pipelines.graphs.choice import candidates
 from tritone.pipelines.memory import measured_role
@@ -36,8 +36,8 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
     Raises:
         ValueError: longer audio was asked for than there is memory for; the message has the numbers.
     """
-    if (windows := bundle.manifest.segmentation) is not None:  # which are all that it takes
-        window_s = windows.window_samples / bundle.manifest.sample_rate
+    if windows := kind_of(bundle).windows(bundle):  # which are all that it takes
+        window_s = windows[0] / bundle.manifest.sample_rate
         options = replace(options, max_audio_s=min(window_s, options.max_audio_s or window_s))
     memory = memory_of(bundle, options.runtime, options.precision)
     if memory is None or mode in ("streaming", "synthesis") or options.device == "gpu":

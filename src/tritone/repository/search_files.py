@@ -19,7 +19,7 @@ from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.draft import check_exact, check_pair
-from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, check_options, read_decoding
+from tritone.pipelines.whisper.options import OF_ANY_SEARCH, DecodingOptions, check_options, read_decoding, special_of
 from tritone.repository.config import PARTS, ModelOptions
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
@@ -86,7 +86,7 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     if options.decoding and kind.options is not DecodingOptions:
         flags = ", ".join(described(DecodingOptions)[name].flag for name in json.loads(options.decoding))
         raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for Whisper models; leave it out.")
-    if (special := bundle.manifest.attending) is not None:
+    if (special := special_of(bundle)) is not None:
         if options.compile:
             raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
         try:

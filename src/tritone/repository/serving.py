@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tritone.bundle.manifest import RateLimit, Serving
+from tritone.kinds.generic.part import RateLimit, ServingPart
 from tritone.options.fields import option
 from tritone.repository.instances import Instances
 
@@ -76,10 +76,10 @@ class ExportServing(ServingOptions):
         return given
 
 
-def checked(given: dict[str, Any], before: Serving | None = None) -> Serving:
+def checked(given: dict[str, Any], before: ServingPart | None = None) -> ServingPart:
     """Settings of serving: `given` over what was there before; raises `ValueError` if they do not fit together."""
     try:
-        serving = Serving.model_validate((before or Serving()).model_dump() | given)
+        serving = ServingPart.model_validate((before or ServingPart()).model_dump() | given)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "serving"
@@ -103,7 +103,7 @@ def checked(given: dict[str, Any], before: Serving | None = None) -> Serving:
     return serving
 
 
-def merged(before: Serving | None, serving: ServingOptions, options: "ModelOptions") -> Serving:
+def merged(before: ServingPart | None, serving: ServingOptions, options: "ModelOptions") -> ServingPart:
     """How a bundle's model is served: what a build asks for, over what its export fixed, over what is usual."""
     given = serving.given()
     open_options = options.left_open

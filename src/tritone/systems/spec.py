@@ -15,6 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
+from tritone.bundle.attending import AttendingPart
 from tritone.client.defaults import DEFAULT_CHUNK_MS
 from tritone.kinds.speech import speech_kind
 from tritone.options.fields import described
@@ -148,7 +149,7 @@ def open_system(
     from tritone import load
 
     recognizer = load(spec.target, **options)
-    if recognizer.bundle.manifest.attending is None:
+    if recognizer.bundle.manifest.find(AttendingPart) is None:
         speech_kind(recognizer.bundle)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
 

@@ -16,6 +16,7 @@ from tritone.bundle.bundle import EVALUATION, MANIFEST, MODEL_CARD, Bundle, Bund
 from tritone.bundle.manifest import Artifact, Precision, Role
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.installing import pip_install
+from tritone.kinds.generic.part import GenericPart
 from tritone.tensorrt.library import Tools, find_tools
 from tritone.tensorrt.profile import DEFAULT, Profile, check_together
 from tritone.tensorrt.shaped import ShapeProfile, default_profile
@@ -81,7 +82,7 @@ def build_engines(
     plans = []  # what does not fit is reported before anything is built
     for source in sources:
         axes = onnx_graph.input_axes(bundle.file(source.files[0]))
-        if bundle.manifest.tensors is None:
+        if bundle.manifest.find(GenericPart) is None:
             axes = {name: each for name, each in axes.items() if None in each}
         plans.append((source, [profile.ranges(bundle.manifest, source.role, axes) for profile in chosen]))
     with BundleWriter(target) as writer:
@@ -117,7 +118,7 @@ def _profiles(
     """
     from tritone.tensorrt import onnx_graph
 
-    wanted = Profile if bundle.manifest.tensors is None else ShapeProfile
+    wanted = Profile if bundle.manifest.find(GenericPart) is None else ShapeProfile
     if given is not None and not all(isinstance(each, wanted) for each in given):
         form = "rows x seconds, like 16x7s" if wanted is Profile else "shapes of inputs, like input_ids:8x64,mask:8x64"
         raise ValueError(f"sizes of {bundle.manifest.name}, of kind {bundle.manifest.kind}, are {form}")
@@ -128,7 +129,7 @@ def _profiles(
     if given:
         return given
     inputs = onnx_graph.input_axes(bundle.file(sources[0].files[0]))
-    usual = default_profile(inputs, bundle.manifest.generic.max_batch_size)
+    usual = default_profile(inputs, bundle.manifest.part(GenericPart).max_batch_size)
     return [] if usual is None else [usual]
 
 

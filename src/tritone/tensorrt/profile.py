@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES, Manifest, Role
+from tritone.kinds.whisper.part import WhisperPart
 
 SIZE = re.compile(r"(?P<rows>\d{1,6})(?:x(?P<number>\d{1,6}(?:\.\d{1,6})?)(?P<unit>ms|s))?")
 FORM = "rows x seconds, like 16x7s or 1x500ms"
@@ -158,8 +159,8 @@ class _Sizes:
     def axis(self, name: str, place: int) -> tuple[int, int, int]:
         """The sizes of an axis that varies."""
         role, state = self._role, self._states().get(name)
-        if self._manifest.whisper is not None and role == "decoder":
-            return self._of_whisper(name, place, self._manifest.whisper.text_context)
+        if (special := self._manifest.find(WhisperPart)) is not None and role == "decoder":
+            return self._of_whisper(name, place, special.text_context)
         if role in ("predictor", "joiner") and place == 0:
             return self._contexts()
         if (found := self._of_paraformer(name, place)) is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.generic.part import GenericPart
 from tritone.runtime.shapes import Shapes, example, shown
 from tritone.tensorrt.profile import Range
 
@@ -35,7 +36,7 @@ class ShapeProfile:
         Raises:
             ValueError: see `shapes`; or the engine would take fewer rows than clients may send.
         """
-        found, rows = self.shapes(inputs), manifest.generic.max_batch_size
+        found, rows = self.shapes(inputs), manifest.part(GenericPart).max_batch_size
         for name, each in found.items():
             if rows and not each.least[0] <= 1 <= rows <= each.most[0]:
                 raise ValueError(

@@ -28,11 +28,11 @@ from families.moonshine_models import served_info
 from serving import quiet_options
 from tritone import Client
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import EncoderDecoder
 from tritone.errors import ExportError, InputError
 from tritone.families.known import recognise
 from tritone.families.nemo.canary import prompt_of
 from tritone.families.nemo.export import export_nemo
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.attended import AttendedPipeline, timed_words
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -67,8 +67,8 @@ def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return export_nemo(**found.arguments, output=output, runtimes=runtimes()).bundle
 
 
-def special_of(bundle: Bundle) -> EncoderDecoder:
-    special = bundle.manifest.encoder_decoder
+def special_of(bundle: Bundle) -> EncoderDecoderPart:
+    special = bundle.manifest.find(EncoderDecoderPart)
     assert special is not None
     return special
 

@@ -17,6 +17,7 @@ from tritone.errors import BundleError, ExportError, InputError
 from tritone.families.hf.export import export_hf
 from tritone.families.known import recognise
 from tritone.families.moonshine.model import MIN_SAMPLES
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.attended import AttendedPipeline
 from tritone.pipelines.whisper.options import DecodingOptions
@@ -55,7 +56,7 @@ def tokens_of(results: Any) -> list[list[int]]:
 
 
 def test_the_manifest_has_what_decoding_needs(bundle: Bundle) -> None:
-    special = bundle.manifest.encoder_decoder
+    special = bundle.manifest.find(EncoderDecoderPart)
     assert special is not None
     assert (bundle.manifest.kind, special.prompt, special.eot, special.text_context) == (
         *("encoder-decoder", (START,), END, CONTEXT),
@@ -71,7 +72,7 @@ def test_encoder_and_log_probabilities_are_upstreams(bundle: Bundle, upstream: A
         encoded = upstream.model.encoder(torch.from_numpy(waveform)[None])
         given = {"encoder_outputs": encoded, "decoder_input_ids": torch.tensor([tokens])}
         expected = upstream(**given).logits[0].log_softmax(-1).numpy()
-    special = bundle.manifest.encoder_decoder
+    special = bundle.manifest.find(EncoderDecoderPart)
     assert special is not None
     encoder, decoder = (open_graph(bundle.file(f"{role}.onnx")) for role in ("encoder", "decoder"))
     inputs = {"waveform": waveform[None], "num_samples": np.array([len(waveform)])}

@@ -168,7 +168,7 @@ def test_a_paraformer_without_the_part_takes_no_hotwords(tmp_path: Path) -> None
 def test_a_manifest_without_the_part_or_its_graph_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     manifest = bundle.manifest
     for changed in (
-        manifest.model_copy(update={"hotwords": None}),
+        manifest.model_copy(update={"parts": ()}),
         *(
             manifest.model_copy(update={"artifacts": tuple(each for each in manifest.artifacts if each.role != role)})
             for role in ("hotword_encoder", "hotword_decoder", "decoder")

@@ -15,6 +15,7 @@ from generic_models import write_scaled
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError, OperatorError
 from tritone.families.generic.python import export_python
+from tritone.kinds.generic.part import GenericPart
 from tritone.repository.build import build_repository
 from tritone.repository.config import ModelOptions
 
@@ -103,10 +104,10 @@ def export(folder: Path, function: str, **options: object) -> Bundle:
 def test_a_bundle_has_the_function_with_the_files_and_packages_that_it_needs(folder: Path) -> None:
     bundle = export(folder, "count")
     assert bundle.manifest.artifacts[0].files == ("python/steps.py", "python/words.py", "python/data/scale.json")
-    python = bundle.manifest.generic.python
+    python = bundle.manifest.part(GenericPart).python
     assert (python.function, python.decoupled, python.calls) == ("count", False, ())
     assert python.requirements == (f"numpy>={np.__version__.partition('+')[0]}",)
-    told = bundle.manifest.generic
+    told = bundle.manifest.part(GenericPart)
     assert [(each.name, each.type, each.dims, each.reshape) for each in (*told.inputs, *told.outputs)] == [
         ("text", "STRING", (1,), ()),
         ("lengths", "FP32", (-1,), None),
@@ -131,7 +132,7 @@ def test_a_model_without_a_function_that_is_asked_for_one_is_built_by_itself(tmp
 
 def test_a_generator_is_decoupled(folder: Path) -> None:
     bundle = export(folder, "spell", max_batch_size=1)
-    assert bundle.manifest.generic.python.decoupled
+    assert bundle.manifest.part(GenericPart).python.decoupled
     model = tritone.load(bundle.path, runtime="python")
     assert [each["output"].tolist() for each in model.stream({"text": [["one two"]]})] == [[[b"one"]], [[b"two"]]]
     with pytest.raises(InputError, match="answers many times"):
@@ -143,7 +144,7 @@ def test_a_generator_is_decoupled(folder: Path) -> None:
 def test_a_function_that_decides_calls_other_models(folder: Path) -> None:
     count = tritone.load(export(folder, "count").path, runtime="python")
     bundle = export(folder, "judge")
-    assert bundle.manifest.generic.python.calls == ("count",)
+    assert bundle.manifest.part(GenericPart).python.calls == ("count",)
     model = tritone.load(bundle.path, runtime="python", models={"count": count})
     (found,) = model.stream({"text": [["seven letters"], ["few"]]})
     assert found["output"].tolist() == [[b"long"], [b"short"]]

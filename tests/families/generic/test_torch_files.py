@@ -16,6 +16,7 @@ from tritone.errors import ExportError, OperatorError
 from tritone.families.generic.torch_export import export_torch_export
 from tritone.families.generic.torchscript import export_torchscript
 from tritone.families.graphs.proposal import TensorOptions
+from tritone.kinds.generic.part import GenericPart
 
 
 class Words(torch.nn.Module):
@@ -78,7 +79,7 @@ def script(module: torch.nn.Module, path: Path) -> Path:
 
 
 def sizes(bundle: Bundle) -> dict[str, tuple[str, tuple[int, ...]]]:
-    generic = bundle.manifest.generic
+    generic = bundle.manifest.part(GenericPart)
     return {each.name: (each.type, each.dims) for each in (*generic.inputs, *generic.outputs)}
 
 
@@ -90,7 +91,7 @@ def test_a_program_of_torch_export_keeps_its_names_and_answers(program: Path, wo
         "vectors": ("FP32", (-1, 4)),
         "count": ("FP32", (1,)),
     }
-    assert report.bundle.manifest.generic.max_batch_size == 8
+    assert report.bundle.manifest.part(GenericPart).max_batch_size == 8
     found = tritone.load(tmp_path / "bundle", threads=1).infer(ARRAYS)
     vectors, count = words(*INPUTS)
     np.testing.assert_allclose(found["vectors"], vectors.detach().numpy(), atol=1e-6)

@@ -49,6 +49,7 @@ from tritone.families.icefall.graphs import (
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
@@ -75,8 +76,7 @@ def feed(lengths: Sequence[int], filler: float = 0.5) -> dict[str, np.ndarray]:
 def test_the_manifest_tells_what_serving_must_know(icefall_reports: Reports) -> None:
     manifest = icefall_reports["onnx"].bundle.manifest
     assert manifest.kind == "transducer"
-    assert manifest.transducer is not None
-    assert (manifest.transducer.context_size, manifest.transducer.start) == (2, (-1, 0))
+    assert (manifest.part(TransducerPart).context_size, manifest.part(TransducerPart).start) == (2, (-1, 0))
     features = manifest.features
     assert (features.num_mel_bins, features.high_freq, features.snip_edges, features.sample_scale) == (
         80,
@@ -255,7 +255,7 @@ def test_streams_of_a_ctc_head_do_not_depend_on_the_pieces_they_come_in(icefall_
 
 def test_a_ctc_head_makes_a_bundle_of_kind_ctc(icefall_reports: Reports) -> None:
     bundle = icefall_reports["ctc"].bundle
-    assert (bundle.manifest.kind, bundle.manifest.transducer) == ("ctc", None)
+    assert (bundle.manifest.kind, bundle.manifest.part(TransducerPart)) == ("ctc", None)
     assert [each.role for each in bundle.manifest.artifacts] == ROLES[:2]
     assert bundle.manifest.encoder.tail_samples == 4800
     model = load_model([bundle.path.parent / "zipformer" / "pretrained.pt"])
@@ -455,8 +455,7 @@ def test_the_command_exports_and_says_what_it_took_for_granted(conformer_files: 
     assert result.stdout == f"{tmp_path / 'b'}\n"
     assert "note: whether the conformer's convolutions are causal is not given" in result.stderr
     manifest = Bundle.open(tmp_path / "b").manifest
-    assert manifest.transducer is not None
-    assert manifest.transducer.start == (0, 0)
+    assert manifest.part(TransducerPart).start == (0, 0)
     assert {each.runtime for each in manifest.artifacts} == {"torchscript"}
     wrong = CliRunner().invoke(app, [*command, "--start-context", "a,b"])
     assert wrong.exit_code == 2

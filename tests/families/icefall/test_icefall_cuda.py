@@ -10,6 +10,7 @@ from families.conftest import babble
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, ZIPFORMER, export_files, write_files
 from tritone.bundle.bundle import Bundle
 from tritone.families.icefall.model import IcefallConfig
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
@@ -53,7 +54,7 @@ def texts(bundle: Bundle, device: str, mode: SearchMode) -> list[str]:
 
 def test_graphs_compute_what_they_compute_on_the_cpu(bundle: Bundle) -> None:
     runtime = bundle.runtimes[-1]
-    width, context = bundle.manifest.encoder.output_dim, bundle.manifest.transducer.context_size  # type: ignore[union-attr]
+    width, context = bundle.manifest.encoder.output_dim, bundle.manifest.find(TransducerPart).context_size  # type: ignore[union-attr]
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(2, 50, width)).astype(np.float32)
     feeds = {

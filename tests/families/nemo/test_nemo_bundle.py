@@ -19,6 +19,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, InputError
 from tritone.families.nemo.export import export_nemo
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
 from tritone.repository import ModelOptions, build_repository
 from tritone.runtime import open_graph
@@ -37,11 +38,13 @@ def tdt(shared: Shared) -> Exported:
 def test_the_manifest_tells_what_serving_must_know(tdt: Exported) -> None:
     manifest = Bundle.open(tdt.bundle).manifest
     assert (manifest.kind, manifest.provenance.family) == ("transducer", "nemo")
-    assert manifest.transducer is not None
-    assert (manifest.transducer.context_size, manifest.transducer.start) == (1, (24,))
-    assert manifest.transducer.durations == (0, 1, 2, 4)
-    assert manifest.transducer.max_symbols == 3
-    assert [(each.name, each.shape) for each in manifest.transducer.states] == [("hidden", (2, 12)), ("cell", (2, 12))]
+    assert (manifest.part(TransducerPart).context_size, manifest.part(TransducerPart).start) == (1, (24,))
+    assert manifest.part(TransducerPart).durations == (0, 1, 2, 4)
+    assert manifest.part(TransducerPart).max_symbols == 3
+    assert [(each.name, each.shape) for each in manifest.part(TransducerPart).states] == [
+        ("hidden", (2, 12)),
+        ("cell", (2, 12)),
+    ]
     assert (manifest.encoder.subsampling_rate, manifest.encoder.output_dim, manifest.encoder.min_samples) == (
         8,
         64,
@@ -167,7 +170,7 @@ def test_the_command_exports_the_other_head(tdt: Exported, tmp_path: Path) -> No
     )
     assert done.exit_code == 0, done.output
     bundle = Bundle.open(tmp_path / "c")
-    assert (bundle.manifest.kind, bundle.manifest.transducer) == ("ctc", None)
+    assert (bundle.manifest.kind, bundle.manifest.part(TransducerPart)) == ("ctc", None)
     waveform = babble(9000, seed=9000)
     graph = open_graph(bundle.artifact("encoder"))
     feed = {"waveform": waveform[None], "num_samples": np.array([9000])}

@@ -14,7 +14,6 @@ import tritone
 from families.diarization_models import CONFIG, MODES, PROCESSOR, RATE, SPEAKERS, Upstream, write
 from tritone.activity import SpeechActivity
 from tritone.audio import Waveform, read_audio
-from tritone.bundle.bundle import Bundle
 from tritone.corpus.clips import read_clips
 from tritone.errors import AudioError, BundleError, ExportError, InputError
 from tritone.families.export.report import ExportReport
@@ -23,10 +22,10 @@ from tritone.families.nemo.diarization import SIZES
 from tritone.families.nemo.diarization_export import parse_config
 from tritone.families.nemo.export import export_nemo
 from tritone.kinds.diarization.model import SpeakerDetector
+from tritone.kinds.diarization.part import DiarizationPart
 from tritone.kinds.diarization.pipeline import SIZES as FED
 from tritone.kinds.diarization.pipeline import DiarizationStreams
 from tritone.pipelines.detector import Detector
-from tritone.pipelines.kind import kind_of
 from tritone.pipelines.streams import Step
 
 ALLOWED = 2e-4
@@ -161,8 +160,7 @@ def test_what_is_no_speech_has_results_and_errors_of_its_own(model: SpeakerDetec
 def test_the_bundle_is_of_a_kind_of_its_own(report: ExportReport, folder: Path) -> None:
     manifest = report.bundle.manifest
     assert (manifest.kind, [each.role for each in manifest.artifacts]) == ("diarization", ["streaming_encoder"] * 2)
-    assert manifest.diarization is not None
-    assert [each.chunk_size for each in manifest.diarization.streams] == [9, 6, 3]
+    assert [each.chunk_size for each in manifest.part(DiarizationPart).streams] == [9, 6, 3]
     assert SIZES == FED
     with pytest.raises(
         BundleError, match="tells speakers apart: it says who speaks when and detects no voice activity"
@@ -174,9 +172,6 @@ def test_the_bundle_is_of_a_kind_of_its_own(report: ExportReport, folder: Path) 
         DiarizationStreams(report.bundle, chunk_size=5)
     known = recognise(folder)
     assert (known.family, known.what) == ("nemo", "a model of transformers, nemotron3_diarization")
-    damaged = manifest.model_copy(update={"diarization": None})
-    with pytest.raises(BundleError, match="needs the part `diarization`"):
-        kind_of(Bundle(report.bundle.path, damaged))
 
 
 def test_int8_is_compared_by_who_talks(report: ExportReport) -> None:

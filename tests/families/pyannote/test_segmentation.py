@@ -22,6 +22,7 @@ from tritone.families.known import recognise
 from tritone.families.pyannote.export import export_pyannote, load_segmentation
 from tritone.kinds import kind_of
 from tritone.kinds.segmentation.model import Segmenter
+from tritone.kinds.segmentation.part import SegmentationPart
 from tritone.kinds.segmentation.pipeline import OUTPUTS, SegmentationPipeline
 from tritone.runtime import open_graph
 
@@ -130,10 +131,11 @@ def test_a_checkpoint_is_recognised_and_exported_by_its_command(
     done = CliRunner().invoke(app, ["export", "pyannote", "--checkpoint", str(path), "--output", str(tmp_path / "b")])
     assert done.exit_code == 0, done.output
     manifest = Bundle.open(tmp_path / "b").manifest
-    assert manifest.segmentation is not None
-    assert (manifest.kind, manifest.segmentation.window_samples, manifest.segmentation.speakers) == (
-        *("segmentation", 32000, 3),
-    )
+    assert (
+        manifest.kind,
+        manifest.part(SegmentationPart).window_samples,
+        manifest.part(SegmentationPart).speakers,
+    ) == (*("segmentation", 32000, 3),)
 
 
 def test_layers_that_are_kept_apart_are_the_same_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def test_ready_made_graphs_of_both_forms_are_the_same_network(graphs: dict[str, 
     assert [each.arguments["checkpoint"].parent for each in found] == [sherpa, hub / "onnx", hub / "onnx"]
     for form, path in graphs.items():
         bundle = export_pyannote(checkpoint=path, output=tmp_path / form).bundle
-        part = bundle.manifest.segmentation
+        part = bundle.manifest.part(SegmentationPart)
         assert part is not None
         # Without metadata a file has the windows of segmentation-3.0.
         assert (part.window_samples, part.field_samples, part.speakers, part.at_once) == (
@@ -304,12 +306,13 @@ def test_a_checkpoint_that_says_nothing_has_the_windows_of_the_published_model(
 
 def test_a_manifest_that_contradicts_itself_is_refused(bundle: Bundle) -> None:
     manifest = bundle.manifest
-    assert manifest.segmentation is not None
     for changed, message in (
-        (manifest.segmentation.model_copy(update={"speakers": 4}), "the sets of speakers are 11"),
-        (manifest.segmentation.model_copy(update={"window_samples": 900}), "windows are shorter than a frame"),
-        (None, "needs the part `segmentation`"),
+        (manifest.part(SegmentationPart).model_copy(update={"speakers": 4}), "the sets of speakers are 11"),
+        (
+            manifest.part(SegmentationPart).model_copy(update={"window_samples": 900}),
+            "windows are shorter than a frame",
+        ),
     ):
-        fault = kind_of(bundle).fault(manifest.model_copy(update={"segmentation": changed}))
+        fault = kind_of(bundle).fault(manifest.with_part(changed))
         assert fault is not None
         assert message in fault

@@ -18,6 +18,7 @@ from tritone.errors import ExportError
 from tritone.families.known import recognise
 from tritone.families.resemblyzer.export import export_resemblyzer, load_encoder
 from tritone.families.resemblyzer.features import FRAME_SHIFT, PART, STEP, count_parts
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.runtime import Graph, open_graph
 
 
@@ -60,8 +61,7 @@ def test_the_manifest_tells_what_the_graph_does(bundle: Bundle) -> None:
     manifest = bundle.manifest
     assert (manifest.kind, manifest.provenance.family, manifest.features.kind) == ("embedding", "resemblyzer", "mel")
     assert (manifest.encoder.output_dim, manifest.encoder.min_samples) == (10, 400)
-    assert manifest.embedding is not None
-    assert not manifest.embedding.mean_subtracted
+    assert not manifest.part(EmbeddingPart).mean_subtracted
 
 
 def parts_of(num_samples: int) -> int:
@@ -87,7 +87,7 @@ def test_the_checkpoint_is_recognised_in_its_folder_too_and_exported_by_the_comm
         app, [*found.command(str(tmp_path / "b"), threshold="0.7").split()[1:], "--weights", "fp16"]
     )
     assert done.exit_code == 0, done.output
-    embedding = Bundle.open(tmp_path / "b").manifest.embedding
+    embedding = Bundle.open(tmp_path / "b").manifest.part(EmbeddingPart)
     assert embedding is not None
     assert embedding.threshold == 0.7
 

@@ -19,6 +19,7 @@ from tritone.families.speechbrain.config import read_config
 from tritone.families.speechbrain.export import export_speechbrain
 from tritone.families.speechbrain.features import Decibels
 from tritone.families.speechbrain.model import Ecapa
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.runtime import Graph, open_graph
 
 
@@ -91,8 +92,7 @@ def test_the_folder_and_its_checkpoint_are_recognised_and_exported_by_the_comman
     bundle = Bundle.open(tmp_path / "b")
     manifest = bundle.manifest
     assert (manifest.kind, manifest.features.kind, manifest.encoder.output_dim) == ("embedding", "mel-decibels", 10)
-    assert manifest.embedding is not None
-    assert (manifest.embedding.threshold, manifest.embedding.mean_subtracted) == (0.25, True)
+    assert (manifest.part(EmbeddingPart).threshold, manifest.part(EmbeddingPart).mean_subtracted) == (0.25, True)
     wave = signals()[:1]
     expected = np.load(PATH)["speechbrain"][:1] - np.linspace(-1, 1, 10)
     np.testing.assert_allclose(embed(open_graph(bundle.artifact("encoder")), wave), expected, atol=2e-3)

@@ -21,6 +21,7 @@ from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import ExportReport
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.rescoring import RescoringGraph
+from tritone.kinds.ctc.part import DecoderPart
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import open_graph
 
@@ -95,7 +96,7 @@ def bundle(complete_report: ExportReport) -> Bundle:
 
 
 def test_the_manifest_tells_of_the_decoder(bundle: Bundle) -> None:
-    decoder = bundle.manifest.decoder
+    decoder = bundle.manifest.find(DecoderPart)
     assert decoder is not None
     assert (decoder.bidirectional, decoder.ctc_weight, decoder.reverse_weight) == (True, 0.25, 0.0)
     assert bundle.artifacts("decoder")[0].files == ("decoder.onnx", "weights.bin")
@@ -147,5 +148,5 @@ def test_a_decoder_of_another_kind_than_the_manifest_says_is_refused(bundle: Bun
 
 def test_a_decoder_can_be_left_out(causal_bundle: Path) -> None:
     manifest = Bundle.open(causal_bundle).manifest
-    assert manifest.decoder is None
+    assert manifest.find(DecoderPart) is None
     assert {artifact.role for artifact in manifest.artifacts} == {"encoder", "streaming_encoder"}

@@ -33,6 +33,7 @@ from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.families.wespeaker.options import WespeakerOptions
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.runtime import Graph, open_graph
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
@@ -128,17 +129,15 @@ def test_the_manifest_tells_what_the_graph_does(report: ExportReport, resnet: Ex
         400 + 160,  # the deviation of two frames
         False,
     )
-    assert manifest.embedding is not None
-    assert manifest.embedding.mean_subtracted
-    assert manifest.embedding.threshold is None
+    assert manifest.part(EmbeddingPart).mean_subtracted
+    assert manifest.part(EmbeddingPart).threshold is None
     assert sorted(manifest.provenance.sources) == ["checkpoint", "config", "mean_vec"]
     assert {(each.role, each.precision) for each in manifest.artifacts} == {
         (role, precision) for role in ("encoder", "features", "acoustic") for precision in ("fp32", "fp16")
     }
     manifest = resnet.bundle.manifest
     assert (manifest.name, manifest.encoder.subsampling_rate, manifest.encoder.min_samples) == ("voices", 8, 1680)
-    assert manifest.embedding is not None
-    assert not manifest.embedding.mean_subtracted
+    assert not manifest.part(EmbeddingPart).mean_subtracted
     assert resnet.bundle.runtimes == PROGRAMS
 
 
@@ -326,8 +325,8 @@ def test_weights_in_int8_give_nearly_the_same_directions(
     assert done.exit_code == 0, done.output
     assert "of the size of embeddings" in done.output
     small = Bundle.open(tmp_path / "b")
-    assert small.manifest.embedding is not None
-    assert small.manifest.embedding.threshold == 0.25
+    assert small.manifest.part(EmbeddingPart) is not None
+    assert small.manifest.part(EmbeddingPart).threshold == 0.25
     assert small.num_bytes(small.artifacts("encoder")[0]) < 0.6 * report.bundle.num_bytes(
         report.bundle.artifacts("encoder", precision="fp32")[0]
     )

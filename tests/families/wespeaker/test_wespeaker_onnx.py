@@ -29,6 +29,7 @@ from tritone.errors import ExportError
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.wespeaker.onnx_model import ImportReport, import_wespeaker, normalised
 from tritone.kinds import kind_named
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.runtime import open_graph
 
 DIM, BINS = 6, 80
@@ -121,8 +122,7 @@ def test_the_manifest_asks_for_equal_lengths_and_enough_audio(imported: ImportRe
     manifest = imported.bundle.manifest
     assert (manifest.kind, manifest.encoder.output_dim, manifest.encoder.equal_lengths) == ("embedding", DIM, True)
     assert manifest.encoder.min_samples == 400 + 160  # the toy needs two frames
-    assert manifest.embedding is not None
-    assert not manifest.embedding.mean_subtracted
+    assert not manifest.part(EmbeddingPart).mean_subtracted
     assert manifest.features == Features(window="hamming", normalize="mean")
     assert np.isfinite(found_in(imported.bundle, [babble(560, 1)])).all()
     wanted = kind_named(manifest.kind).tensors(manifest, "encoder")
@@ -162,22 +162,22 @@ def test_a_mean_is_subtracted_once(model: Path, tmp_path: Path) -> None:
     mean, waveform = np.arange(DIM, dtype=np.float32), babble(9000, 6)
     np.save(tmp_path / "mean_vec.npy", mean)
     bundle = import_wespeaker(model=model, mean_vec=tmp_path / "mean_vec.npy", output=tmp_path / "b").bundle
-    assert bundle.manifest.embedding is not None
-    assert bundle.manifest.embedding.mean_subtracted
+    assert bundle.manifest.part(EmbeddingPart) is not None
+    assert bundle.manifest.part(EmbeddingPart).mean_subtracted
     expected = expected_of(reference_features(waveform))
     np.testing.assert_allclose(found_in(bundle, [waveform])[0], expected - mean, atol=2e-3)
     holding = toy(tmp_path / "holding.onnx", mean=0.5)
     bundle = import_wespeaker(model=holding, threshold=-0.5, output=tmp_path / "b").bundle
-    assert bundle.manifest.embedding is not None
-    assert bundle.manifest.embedding.mean_subtracted
-    assert bundle.manifest.embedding.threshold == -0.5
+    assert bundle.manifest.part(EmbeddingPart) is not None
+    assert bundle.manifest.part(EmbeddingPart).mean_subtracted
+    assert bundle.manifest.part(EmbeddingPart).threshold == -0.5
     np.testing.assert_allclose(found_in(bundle, [waveform])[0], expected - 0.5, atol=2e-3)
     with pytest.raises(ExportError, match="subtracts a mean from its embeddings already"):
         import_wespeaker(model=holding, mean_vec=tmp_path / "mean_vec.npy", output=tmp_path / "b")
     # Upstream's export subtracts zeros where there is no mean.
     nothing = import_wespeaker(model=toy(tmp_path / "zeros.onnx", mean=0.0), output=tmp_path / "b").bundle
-    assert nothing.manifest.embedding is not None
-    assert not nothing.manifest.embedding.mean_subtracted
+    assert nothing.manifest.part(EmbeddingPart) is not None
+    assert not nothing.manifest.part(EmbeddingPart).mean_subtracted
 
 
 @cache

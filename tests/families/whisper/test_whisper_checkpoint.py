@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 import tritone
 from families.whisper_models import IDS, PIECES, SUPPRESS, TOKENS, random_model, speech, write_folder, write_openai
 from tritone.bundle.byte_level import ByteLevelBpe
-from tritone.bundle.manifest import Whisper
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.export import export_whisper
 from tritone.families.whisper.tokens import first_suppressed, suppressed_tokens
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.repository import ModelOptions, build_repository
 
 
@@ -211,12 +211,12 @@ def test_symbols_that_nobody_says_are_never_written() -> None:
 
 def test_a_manifest_must_have_ids_in_order_and_heads_that_exist() -> None:
     fields = {"window_frames": 100, "text_context": 64, "layers": 2, "heads": 4, "head_dim": 8, "sot": 5, "eot": 4}
-    good = Whisper(**fields, no_timestamps=6, timestamp_begin=7)
+    good = WhisperPart(**fields, no_timestamps=6, timestamp_begin=7)
     assert good.self_names == ("self_key_0", "self_value_0", "self_key_1", "self_value_1")
     with pytest.raises(ValueError, match="times must have the largest ids"):
-        Whisper(**fields, no_timestamps=8, timestamp_begin=7)
+        WhisperPart(**fields, no_timestamps=8, timestamp_begin=7)
     with pytest.raises(ValueError, match="alignment_heads must be of 2 layers with 4 heads"):
-        Whisper(**fields, no_timestamps=6, timestamp_begin=7, alignment_heads=((2, 0),))
+        WhisperPart(**fields, no_timestamps=6, timestamp_begin=7, alignment_heads=((2, 0),))
 
 
 @pytest.mark.slow

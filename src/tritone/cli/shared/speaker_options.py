@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tritone.cli.shared.recordings import check_audio
 from tritone.cli.shared.where import Where
 from tritone.errors import InputError, TritoneError
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.report.table import visible
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class VoiceModel:
 
                 embedder = load_as(Embedder, where.prepared(), **where.loading())
                 manifest = embedder.bundle.manifest
-                own = manifest.embedding.threshold if manifest.embedding is not None else None
+                own = part.threshold if (part := manifest.find(EmbeddingPart)) is not None else None
                 if limit is None and own is not None:
                     meaning = "where errors of both kinds are equally frequent, see its model card"
                     limit = Limit(own, f"of {manifest.name}: {meaning}")
@@ -133,13 +134,14 @@ def network_of(where: Where, *, streaming: bool, stack: ExitStack) -> "NetworkDi
         if where.url is None:
             from tritone import load_as
             from tritone.bundle.bundle import Bundle
-            from tritone.kinds.diarization.model import SpeakerDetector
+            from tritone.kinds import kind_of
 
             path = where.prepared()
-            if Bundle.open(path).manifest.diarization is None:
+            front: Any = kind_of(Bundle.open(path)).front()
+            if not hasattr(front, "diarize"):
                 return None
             where.check(DEFAULT_BUNDLE)
-            model = load_as(SpeakerDetector, path, **where.loading())
+            model = load_as(front, path, **where.loading())
             model.open(streaming=streaming).warm_up()  # what is wrong with it concerns all recordings
             return NetworkDiarizer(
                 lambda source: model.diarize(source).get(), model.stream, sample_rate=model.sample_rate
@@ -210,9 +212,9 @@ def sources_digest(manifest: "Manifest") -> dict[str, str]:
     Empty if the bundle does not name any.
     """
     sources = manifest.provenance.sources
-    if not sources or manifest.embedding is None:
+    if not sources or (part := manifest.find(EmbeddingPart)) is None:
         return {}
-    whole = [manifest.provenance.family, sorted(sources.values()), manifest.embedding.mean_subtracted]
+    whole = [manifest.provenance.family, sorted(sources.values()), part.mean_subtracted]
     return {"sources_sha256": hashlib.sha256(json.dumps(whole).encode()).hexdigest()}
 
 

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import EncoderDecoder, Precision, Role
+from tritone.bundle.manifest import Precision, Role
 from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.exportable import ExportableGraph, Graphs, utterances
 from tritone.families.export.precision import in_precision
 from tritone.families.export.token_drift import AttendingModel, Inputs, Opener
 from tritone.families.layers.decoder_graph import AttendedGraph, DecoderGraph
 from tritone.families.layers.text_decoder import TextDecoder
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 from tritone.pipelines.whisper.attended import job
 from tritone.pipelines.whisper.options import DecodingOptions
 
@@ -45,7 +46,7 @@ def filled(network: Module, state: dict[str, torch.Tensor], origin: str) -> Modu
 class AttendedModel(AttendingModel):
     """A trained model. `min_samples`: of audio that gives an encoder frame."""
 
-    special: EncoderDecoder
+    special: EncoderDecoderPart
     network: Any  # a `Network`, which is a module
     min_samples: int
 

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Embedding, Encoder, Features, Precision, Role
+from tritone.bundle.manifest import Encoder, Features, Precision, Role
 from tritone.families.export.embedding_drift import EmbeddingDrift, embedding_drift
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Graphs, UtteranceGraph
 from tritone.families.export.frame import ExportedModel
 from tritone.families.export.options import ExportOptions
 from tritone.families.export.precision import as_dtype, in_precision
 from tritone.families.export.stages import stage_graphs
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.runtime import Graph
 
 
@@ -128,5 +129,5 @@ class EmbeddingModel(ExportedModel):
                 output_dim=self.network.embed_dim,
                 min_samples=offline.min_samples,
             ),
-            "embedding": Embedding(mean_subtracted=self.mean is not None, threshold=self.threshold),
+            "embedding": EmbeddingPart(mean_subtracted=self.mean is not None, threshold=self.threshold),
         }

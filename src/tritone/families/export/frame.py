@@ -20,13 +20,15 @@ import onnx
 
 from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Manifest, Precision, Role, Transducer
+from tritone.bundle.manifest import Manifest, Precision, Role
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
 from tritone.families.export.graph_files import GraphFiles, Part
 from tritone.families.export.options import ExportOptions, RecognizerOptions
 from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
 from tritone.families.onnx.large import WeightFile
+from tritone.kinds.generic.part import GenericPart
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
 from tritone.runtime.memory import machine_bytes
@@ -58,7 +60,7 @@ class ExportedModel(ABC):
     files: Mapping[str, Path] = MappingProxyType({})
     choices: Mapping[str, Choice]
     notes: tuple[str, ...] = ()
-    transducer: Transducer | None = None
+    transducer: TransducerPart | None = None
     silent: frozenset[int] = frozenset()
 
     @abstractmethod
@@ -179,7 +181,7 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
                 **described,
             )
         )
-    if bundle.manifest.tensors is None:
+    if bundle.manifest.find(GenericPart) is None:
         options.progress("measuring the memory of calls")
         bundle = record(bundle)
     if written.refused and not options.lenient:

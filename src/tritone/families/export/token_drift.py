@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Attending, Role
+from tritone.bundle.attending import AttendingPart
+from tritone.bundle.manifest import Role
 from tritone.families.export.drift import Array, Drift, distribution_drift
 from tritone.families.export.frame import ExportedModel
 from tritone.families.onnx.large import WeightFile, beside
@@ -45,7 +46,7 @@ class TokenDrift:
     """Compares graphs with the float32 ones of a model, which read each recording once. `exact` opens these."""
 
     def __init__(
-        self, exact: Opener, special: Attending, start: Sequence[int], windows: Callable[[Opener], Sequence[Inputs]]
+        self, exact: Opener, special: AttendingPart, start: Sequence[int], windows: Callable[[Opener], Sequence[Inputs]]
     ) -> None:
         """Read the recordings; one graph is open at a time, since those of a large model are gigabytes.
 
@@ -104,7 +105,7 @@ class TokenDrift:
 class AttendingModel(ExportedModel):
     """A trained model with a decoder that attends to audio. `special`: what the manifest says of it."""
 
-    special: Attending
+    special: AttendingPart
     _weights: WeightFile | None = None
     _drift: TokenDrift | None = None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Hotwords, Precision, Role, State, Streaming, Vocabulary
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -58,6 +58,7 @@ from tritone.families.funasr.paraformer import Paraformer
 from tritone.families.funasr.punctuation import CT_TRANSFORMER, PunctuationModel
 from tritone.families.funasr.stream_files import find_streams
 from tritone.families.funasr.streaming import DECODED, STEP, StreamSizes
+from tritone.kinds.paraformer.part import HotwordsPart
 from tritone.runtime import Graph
 
 SIZES = ("chunk_size", "right_context", "left_chunks", "decoder_left_chunks")
@@ -219,7 +220,7 @@ class ParaformerModel(FunasrModel):
             chooses = hotwords.decoder is None or hotwords.decoder.blocks > CHOOSING
             most = None if chooses else CHOSEN - 1  # beside `<s>`
             words = next(iter(self.files), None)
-            part = {"hotwords": Hotwords(no_bias=hotwords.no_bias, words=words, max_phrases=most)}
+            part = {"hotwords": HotwordsPart(no_bias=hotwords.no_bias, words=words, max_phrases=most)}
         return {
             **part,
             "kind": "paraformer",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Precision, Punctuation, Role
+from tritone.bundle.manifest import Precision, Role
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.drift import Movement, distribution_drift
@@ -28,6 +28,7 @@ from tritone.families.funasr.checkpoint import CONFIG, TOKENS, WEIGHTS, read_sta
 from tritone.families.funasr.config import OF_ENCODER, OF_MODEL, TRAINING, EncoderConfig, encoder_of
 from tritone.families.funasr.layers import Encoder
 from tritone.families.funasr.options import FunasrOptions
+from tritone.kinds.punctuation.part import PunctuationPart
 from tritone.runtime import Graph
 
 CT_TRANSFORMER = "CTTransformer"
@@ -177,7 +178,7 @@ class PunctuationModel(ExportedModel):
         }
 
 
-def described(marks: Any, full_stop: int, unknown: int, has_dictionary: bool) -> Punctuation:
+def described(marks: Any, full_stop: int, unknown: int, has_dictionary: bool) -> PunctuationPart:
     """That part of the manifest.
 
     Raises:
@@ -188,7 +189,7 @@ def described(marks: Any, full_stop: int, unknown: int, has_dictionary: bool) ->
         raise ExportError(
             f"the marks are {str(marks)[:200]}, and {full_stop} ends sentences; expected a list of texts with one of it"
         )
-    return Punctuation(
+    return PunctuationPart(
         marks=tuple("" if mark == NONE else "<" if mark.startswith("<") else mark[:4] for mark in marks),
         full_stop=full_stop,
         unknown=unknown,

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import onnx
 
-from tritone.bundle.manifest import Serving
 from tritone.errors import BundleError, ExportError
 from tritone.families.convert.opset import to_opset
 from tritone.families.export.report import ONNX_PACKAGES
 from tritone.families.graphs.onnx_file import GRAPH, OnnxSource, precision_of, read_onnx, renamed
 from tritone.families.graphs.proposal import Proposal, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, write_graph
+from tritone.kinds.generic.part import ServingPart
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.graph import Array
 
@@ -33,7 +33,7 @@ def export_onnx(
     options: TensorOptions | None = None,
     rename: Mapping[str, str] | None = None,
     opset: int | None = None,
-    serving: Serving | None = None,
+    serving: ServingPart | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
 ) -> GraphReport | Proposal:
     """Make a bundle of an ONNX graph.
@@ -70,7 +70,7 @@ def export_onnx(
             original=Path(model),
             proposal=proposal,
             output=Path(output),
-            serving=serving or Serving(),
+            serving=serving or ServingPart(),
             options={"opset": opset},
             packages=ONNX_PACKAGES,
             beside=source.weights,

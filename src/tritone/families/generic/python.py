@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tritone.bundle.bundle import Bundle, BundleWriter
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest, PythonFunction
+from tritone.bundle.manifest import Manifest
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import provenance
 from tritone.families.graphs.proposal import FUNCTION_ROWS
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart, PythonFunction
 from tritone.runtime.functions.function import PythonFunction as Loaded
 from tritone.runtime.functions.function import forget, split_target
 from tritone.runtime.functions.requirements import imported, requirements_of
@@ -141,11 +142,13 @@ def export_python(
         manifest = Manifest(
             name=name or output.resolve().name,
             kind="generic",
-            generic=Generic(
-                inputs=tuple(GenericInput(**_tensor(each), optional=each.optional) for each in signature.inputs),
-                outputs=tuple(GenericOutput(**_tensor(each)) for each in signature.outputs),
-                max_batch_size=max_batch_size,
-                python=part,
+            parts=(
+                GenericPart(
+                    inputs=tuple(GenericInput(**_tensor(each), optional=each.optional) for each in signature.inputs),
+                    outputs=tuple(GenericOutput(**_tensor(each)) for each in signature.outputs),
+                    max_batch_size=max_batch_size,
+                    python=part,
+                ),
             ),
             artifacts=(writer.artifact("model", *names, runtime="python"),),
             provenance=provenance(

@@ -14,11 +14,12 @@ from typing import Any
 
 from onnx import TensorProto
 
-from tritone.bundle.manifest import Engine, Precision, Serving
+from tritone.bundle.manifest import Engine, Precision
 from tritone.errors import ExportError
 from tritone.families.graphs.onnx_file import TYPES
 from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, write_graph
+from tritone.kinds.generic.part import ServingPart
 
 PLAN = "model.plan"
 Described = Mapping[str, Sequence[Any]]
@@ -36,7 +37,7 @@ def export_tensorrt(
     precision: Precision = "fp32",
     name: str | None = None,
     options: TensorOptions | None = None,
-    serving: Serving | None = None,
+    serving: ServingPart | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
 ) -> GraphReport | Proposal:
     """Make a bundle of a plan.
@@ -80,7 +81,7 @@ def export_tensorrt(
         original=plan,
         proposal=proposal,
         output=output,
-        serving=serving or Serving(),
+        serving=serving or ServingPart(),
         options={},
         packages=(),
         opened=None,

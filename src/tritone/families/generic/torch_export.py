@@ -13,10 +13,10 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tritone.bundle.manifest import Serving
 from tritone.errors import BundleError, ExportError
 from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, new_names, write_graph
+from tritone.kinds.generic.part import ServingPart
 from tritone.runtime import open_graph
 from tritone.runtime.description import ANY, TensorDescription
 from tritone.runtime.files.records import NAMES
@@ -36,7 +36,7 @@ def export_torch_export(
     name: str | None = None,
     options: TensorOptions | None = None,
     rename: Mapping[str, str] | None = None,
-    serving: Serving | None = None,
+    serving: ServingPart | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
 ) -> GraphReport | Proposal:
     """Make a bundle of a program of torch.export; arguments as of `export_onnx`.
@@ -87,7 +87,7 @@ def export_torch_export(
                 original=path,
                 proposal=proposal,
                 output=Path(output),
-                serving=serving or Serving(),
+                serving=serving or ServingPart(),
                 options={},
             )
     except BundleError as error:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tritone.bundle.manifest import Serving, TensorType
+from tritone.bundle.part import TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.graphs.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.families.graphs.writer import GraphReport, new_names, write_graph
+from tritone.kinds.generic.part import ServingPart
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.runtime.files.records import NAMES, SCRIPT_TYPES
 from tritone.runtime.files.torch_description import describe, type_name
@@ -41,7 +42,7 @@ def export_torchscript(
     options: TensorOptions | None = None,
     types: Mapping[str, str] | None = None,
     rename: Mapping[str, str] | None = None,
-    serving: Serving | None = None,
+    serving: ServingPart | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
 ) -> GraphReport | Proposal:
     """Make a bundle of a script; arguments as of `export_onnx`. This loads the script, and so runs its code.
@@ -102,7 +103,7 @@ def export_torchscript(
         original=path,
         proposal=proposal,
         output=Path(output),
-        serving=serving or Serving(),
+        serving=serving or ServingPart(),
         options={},
     )
 

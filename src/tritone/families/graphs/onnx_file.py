@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from tritone.bundle.bundle import MANIFEST, MODEL_CARD
-from tritone.bundle.manifest import Precision, TensorType
+from tritone.bundle.manifest import Precision
+from tritone.bundle.part import TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.graphs.proposal import GraphFacts, TensorFacts
 from tritone.families.onnx.forms import open_axes, weights_of

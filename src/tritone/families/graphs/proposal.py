@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from tritone.bundle.bundle import read_labels
-from tritone.bundle.manifest import (
-    Generic,
+from tritone.bundle.part import TensorType
+from tritone.errors import BundleError, ExportError
+from tritone.kinds.generic.part import (
     GenericInput,
     GenericOutput,
+    GenericPart,
     SequenceControl,
     SequenceState,
-    TensorType,
+    read_labels,
 )
-from tritone.errors import BundleError, ExportError
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.runtime.graph import Array
 
@@ -86,7 +86,7 @@ class Proposal:
     """What would be written. `labels`: files of outputs' labels, by the names that they get. `notes`: for people."""
 
     name: str
-    generic: Generic
+    generic: GenericPart
     about: tuple[str, ...] = ()
     labels: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def propose(
         path: f"labels{f'-{index}' if index else ''}.txt" for index, path in enumerate(dict.fromkeys(labels.values()))
     }
     try:
-        generic = Generic(
+        generic = GenericPart(
             inputs=tuple(
                 GenericInput(
                     **_seen(each, shapes, reshaped),
@@ -442,7 +442,7 @@ def _labels(texts: Sequence[str], outputs: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _check_labels(generic: Generic, files: Mapping[str, Path]) -> None:
+def _check_labels(generic: GenericPart, files: Mapping[str, Path]) -> None:
     for output in generic.outputs:
         if output.labels is None:
             continue

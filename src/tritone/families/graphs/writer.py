@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritone.bundle.bundle import Bundle, BundleWriter, read_labels
-from tritone.bundle.manifest import Manifest, Runtime, Serving
+from tritone.bundle.bundle import Bundle, BundleWriter
+from tritone.bundle.manifest import Manifest, Runtime
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import TORCH_PACKAGES, Choice, bundle_bytes, provenance
 from tritone.families.graphs.proposal import Proposal
+from tritone.kinds.generic.part import ServingPart, read_labels
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import Graph, open_graph
 
@@ -32,7 +33,7 @@ def write_graph(
     original: Path,
     proposal: Proposal,
     output: Path,
-    serving: Serving,
+    serving: ServingPart,
     options: dict[str, Choice],
     packages: Sequence[str] = TORCH_PACKAGES,
     beside: Sequence[Path] = (),
@@ -63,8 +64,7 @@ def write_graph(
         manifest = Manifest(
             name=proposal.name,
             kind="generic",
-            generic=proposal.generic,
-            serving=serving,
+            parts=(proposal.generic,) if serving is None else (proposal.generic, serving),
             artifacts=(writer.artifact("model", file, *(each.name for each in beside), runtime=runtime, **about),),
             provenance=provenance(family, {original.name: original}, options, packages),
         )

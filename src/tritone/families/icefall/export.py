@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tritone.bundle.manifest import Encoder, Features, Precision, Role, State, Streaming, Transducer
+from tritone.bundle.manifest import Encoder, Features, Precision, Role, State, Streaming
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import file_in
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -37,6 +37,7 @@ from tritone.families.icefall.model import Architecture, IcefallModel
 from tritone.families.icefall.options import Head, IcefallOptions
 from tritone.families.icefall.tokens import BLANK_ID, describe, read_table
 from tritone.families.layers.fbank import FrontEnd
+from tritone.kinds.transducer.part import TransducerPart
 
 TOKENS = "tokens.txt"
 # Chunk size, left and right context where none are given, in encoder frames: upstream's defaults, or where it has none,
@@ -213,7 +214,7 @@ def _check_request(options: IcefallOptions, sizes: Sequence[int | None]) -> None
         raise ExportError(f"a chunk size and contexts are of at most {MAX_SIZE} frames each, got {given}")
 
 
-def _transducer(model: IcefallModel, start: Sequence[int] | None, vocab_size: int) -> Transducer:
+def _transducer(model: IcefallModel, start: Sequence[int] | None, vocab_size: int) -> TransducerPart:
     size = model.predictor.context_size
     if start is None:
         start = (*[-1] * (size - 1), BLANK_ID)
@@ -222,7 +223,7 @@ def _transducer(model: IcefallModel, start: Sequence[int] | None, vocab_size: in
             f"the start context {','.join(map(str, start))} should be {size} token ids, each -1 (none) to "
             f"{vocab_size - 1}"
         )
-    return Transducer(context_size=size, start=tuple(start))
+    return TransducerPart(context_size=size, start=tuple(start))
 
 
 def _streaming(stream: StreamingGraph, sizes: Sequence[int]) -> Streaming:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import NUM_FRAMES, layer_names
+from tritone.bundle.attending import NUM_FRAMES, layer_names
 from tritone.families.export.exportable import ExportableGraph, Run, UtteranceGraph, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.text_decoder import Attention, Block, TextDecoder

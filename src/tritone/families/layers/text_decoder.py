@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Activation
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN
 from tritone.families.layers.rotary import rotated
+from tritone.kinds.encoder_decoder.part import Activation
 
 PROJECTIONS = ("query", "key", "value", "out")
 # transformers' names, in the order in which they are replaced by ours.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tritone.bundle.manifest import Encoder, EncoderDecoder, Features, Vocabulary
+from tritone.bundle.manifest import Encoder, Features, Vocabulary
 from tritone.families.export.attended import AttendedModel, filled
 from tritone.families.export.frame import write_bundle
 from tritone.families.export.report import ExportReport
@@ -16,6 +16,7 @@ from tritone.families.moonshine.checkpoint import SAMPLE_RATE, read_checkpoint
 from tritone.families.moonshine.model import MIN_SAMPLES, SUBSAMPLING, Network, num_frames_of
 from tritone.families.moonshine.options import MoonshineOptions
 from tritone.families.moonshine.sherpa_onnx import check_network, find_moonshine, read_files
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 
 LONGEST_S = 30  # of what the models were trained with
 
@@ -54,7 +55,7 @@ class MoonshineModel(AttendedModel):
         if files is not None:
             check_network(files, self.network)
         form, longest = found.sizes.decoder, LONGEST_S * SAMPLE_RATE
-        self.special = EncoderDecoder(
+        self.special = EncoderDecoderPart(
             text_context=form.context,
             layers=form.layers,
             heads=form.heads,

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tritone.bundle.manifest import Slot
 from tritone.errors import ExportError
 from tritone.families.export.attended import filled
 from tritone.families.export.hf_folder import (
@@ -44,6 +43,7 @@ from tritone.families.nemo.folder import (
     spelled,
 )
 from tritone.families.nemo.model import COUNTER
+from tritone.kinds.encoder_decoder.part import Slot
 
 MODEL_TYPE = "canary"
 VOCAB, CONTEXT = 16384, 1024
@@ -109,7 +109,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trained model. `prompt`: as of `bundle.manifest.EncoderDecoder`; `switches`: the tokens of its places."""
+    """A trained model. `prompt`: as of `EncoderDecoderPart`; `switches`: the tokens of its places."""
 
     network: Network = field(repr=False)
     features: LogMelConfig

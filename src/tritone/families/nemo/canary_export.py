@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from tritone.bundle.manifest import Encoder, EncoderDecoder, Vocabulary
+from tritone.bundle.manifest import Encoder, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.attended import AttendedModel
 from tritone.families.layers.log_mel import features_of
 from tritone.families.nemo.canary import Checkpoint
 from tritone.families.nemo.options import NemoOptions
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 
 LONGEST_S = 40  # of what the models were trained with
 
@@ -35,7 +36,7 @@ class CanaryModel(AttendedModel):
         self.sample_rate, self.min_samples = found.features.sample_rate, front_end.min_samples
         longest = LONGEST_S * self.sample_rate
         frames = found.network.encoder.conformer.num_frames(front_end.num_frames(torch.tensor([longest])))
-        self.special = EncoderDecoder(
+        self.special = EncoderDecoderPart(
             text_context=form.context,
             layers=form.layers,
             heads=form.heads,

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import DiarizationStep
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN
 from tritone.families.layers.log_mel import LogMel, LogMelConfig
 from tritone.families.layers.rotary import rotary, rotated
+from tritone.kinds.diarization.part import DiarizationStep
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 SIZES = ("chunk_frames", "last_frames", "fifo_length", "update_period")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Diarization, DiarizationStep, Encoder, Precision, Role, State, Streaming
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import require_fit
 from tritone.families.export.drift import Drift
@@ -41,6 +41,7 @@ from tritone.families.nemo.diarization import (
 )
 from tritone.families.nemo.folder import FEATURE_KEYS, GENERAL, log_mel_of
 from tritone.families.nemo.options import NemoOptions
+from tritone.kinds.diarization.part import DiarizationPart, DiarizationStep
 from tritone.runtime import Graph
 
 DIARIZATION = "nemotron3_diarization"  # as `model_type`
@@ -294,5 +295,7 @@ class ExportedDiarization(ExportedModel):
                 trained={each.chunk_size: 0 for each in config.steps},
                 lead_samples=graph.lead_samples,
             ),
-            "diarization": Diarization(speakers=config.speakers, recordings=config.recordings, streams=self.streams),
+            "diarization": DiarizationPart(
+                speakers=config.speakers, recordings=config.recordings, streams=self.streams
+            ),
         }

@@ -7,7 +7,7 @@ FILE.nemo | FOLDER  ->  manifest.json, tokens.txt, and for each runtime and prec
 from pathlib import Path
 from typing import Any
 
-from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Transducer, Vocabulary
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Streaming, Vocabulary
 from tritone.bundle.vocabulary import UNKNOWN, has_marks
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -28,6 +28,7 @@ from tritone.families.nemo.graphs import OfflineGraph, PredictorGraph, Streaming
 from tritone.families.nemo.model import read_archive
 from tritone.families.nemo.options import Head, NemoOptions
 from tritone.families.nemo.streaming import OFFSET, contexts_of_streams
+from tritone.kinds.transducer.part import TransducerPart
 
 START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
 
@@ -168,11 +169,11 @@ class ExportedNemo(ExportedModel):
             "transducer": self.transducer,
         }
 
-    def _transducer(self) -> Transducer:
+    def _transducer(self) -> TransducerPart:
         settings = self.model.config.transducer
         assert settings is not None
         shape = (settings.layers, settings.hidden)
-        return Transducer(
+        return TransducerPart(
             context_size=1,
             # Upstream begins with the blank, whose row of the embedding is zeros; without a row with zeros themselves.
             start=(len(self.tokens) - 1 if settings.blank_as_pad else -1,),

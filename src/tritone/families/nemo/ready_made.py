@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from tritone.bundle.manifest import Features, Precision, State, Transducer, Vocabulary
+from tritone.bundle.manifest import Features, Precision, State, Vocabulary
 from tritone.bundle.vocabulary import has_marks
 from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, check_types, read_source
@@ -31,6 +31,7 @@ from tritone.families.ready_made.layouts import (
     UtteranceLayout,
     states_of,
 )
+from tritone.kinds.transducer.part import TransducerPart
 
 FEATURES = Features(
     kind="log-mel",
@@ -169,8 +170,8 @@ class NemoTransducerImporter(NemoImporter, TransducerImporter):
         """The predictor's, as the manifest has them."""
         return tuple(State(name=name, shape=(self.layers, self.hidden), dtype="float32") for name in ("hidden", "cell"))
 
-    def transducer(self) -> Transducer:
-        return Transducer(
+    def transducer(self) -> TransducerPart:
+        return TransducerPart(
             context_size=1,
             start=(self.blank_id(),),
             states=self.states,

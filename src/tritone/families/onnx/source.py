@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import TensorProto
 
-from tritone.bundle.manifest import MAX_COUNT
+from tritone.bundle.part import MAX_COUNT
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.forms import open_axes
 from tritone.families.onnx.large import point_into

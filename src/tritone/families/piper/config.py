@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tritone.bundle.bundle import explain_fault
-from tritone.bundle.manifest import Synthesis
 from tritone.errors import ExportError
+from tritone.kinds.synthesis.part import SynthesisPart
 
 MAX_BYTES = 16 * 2**20
 
@@ -52,7 +52,7 @@ class PiperConfig(_Read):
     num_speakers: Annotated[int, Field(ge=1)] = 1
     speaker_id_map: dict[str, int] = {}
 
-    def synthesis(self) -> Synthesis:
+    def synthesis(self) -> SynthesisPart:
         """The part of a manifest; raises `ValidationError` where something is out of its bounds."""
         speakers: dict[str, int] = {}
         if self.num_speakers > 1:
@@ -68,10 +68,10 @@ class PiperConfig(_Read):
             "length": self.inference.length_scale,
             "speakers": speakers,
         }
-        return Synthesis.model_validate(given)
+        return SynthesisPart.model_validate(given)
 
 
-def read_config(path: Path) -> tuple[PiperConfig, Synthesis]:
+def read_config(path: Path) -> tuple[PiperConfig, SynthesisPart]:
     """Read the configuration of a voice.
 
     Raises:

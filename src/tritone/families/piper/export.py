@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Manifest, Synthesis
+from tritone.bundle.manifest import Manifest
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, ExportReport, bundle_bytes, provenance
 from tritone.families.graphs.onnx_file import OnnxSource, renamed
@@ -23,6 +23,7 @@ from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import largest_difference, opened, run
 from tritone.families.piper.config import read_config
 from tritone.families.piper.noise import fix_noise
+from tritone.kinds.synthesis.part import SynthesisPart
 from tritone.kinds.synthesis.phonemes import Espeak
 from tritone.kinds.synthesis.pipeline import phoneme_ids
 from tritone.pipelines.memory import record
@@ -73,7 +74,7 @@ def export_piper(
                 name=name or output.resolve().name,
                 kind="synthesis",
                 sample_rate=config.audio.sample_rate,
-                synthesis=synthesis,
+                parts=(synthesis,),
                 artifacts=(writer.artifact("model", GRAPH),),
                 provenance=provenance("piper", {voice.name: voice, beside.name: beside}, {}, ONNX_PACKAGES),
             )
@@ -84,7 +85,7 @@ def export_piper(
     return ExportReport(bundle, parameters, bundle_bytes(bundle), {GRAPH: difference})
 
 
-def _check(source: Source, synthesis: Synthesis) -> None:
+def _check(source: Source, synthesis: SynthesisPart) -> None:
     """Make sure that a graph takes what voices of Piper take."""
     wanted = [name for name in NAMES if name != "sid" or synthesis.speakers]
     found = [each.name for each in source.inputs]
@@ -122,7 +123,7 @@ def _ours(source: Source) -> Any:
     return model
 
 
-def _difference(source: Source, synthesis: Synthesis, path: Path) -> float:
+def _difference(source: Source, synthesis: SynthesisPart, path: Path) -> float:
     """The largest difference of our graph's samples from the original's."""
     ids = phoneme_ids(TRIAL, synthesis)
     scales = np.array([0, synthesis.length, 0], np.float32)  # without noise, of which Piper draws other at every call

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tritone.bundle.manifest import Encoder, Features, Precision, Segmentation
+from tritone.bundle.manifest import Encoder, Features, Precision
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import Kept, load_checkpoint, require_fit, state_of
 from tritone.families.export.exportable import Graphs
@@ -34,6 +34,7 @@ from tritone.families.pyannote.options import (
     WINDOW_S,
     PyannoteOptions,
 )
+from tritone.kinds.segmentation.part import SegmentationPart
 
 UNREAD = ("torch", "pyannote", "lightning", "pytorch_lightning")  # packages whose objects are not loaded
 SPECIFICATIONS = "pyannote.audio.core.task.Specifications"  # of which the plain values are kept
@@ -58,7 +59,7 @@ def export_pyannote(**choices: Any) -> ExportReport:
     return write_bundle(PyannoteModel(options), options)
 
 
-def load_segmentation(path: Path) -> tuple[PyanNet, Segmentation]:
+def load_segmentation(path: Path) -> tuple[PyanNet, SegmentationPart]:
     """The network of a checkpoint, in float32 and eval mode, and what it says of windows and speakers.
 
     Raises:
@@ -131,7 +132,7 @@ def _config(state: Mapping[str, Tensor], parameters: Any, path: Path) -> Segment
     )
 
 
-def _segmentation(content: Any, config: SegmentationConfig, path: Path) -> Segmentation:
+def _segmentation(content: Any, config: SegmentationConfig, path: Path) -> SegmentationPart:
     """Windows and speakers, by the checkpoint's specifications; those of segmentation-3.0 where it has none."""
     own = content.get("pyannote.audio") if isinstance(content, Mapping) else None
     specifications = own.get("specifications") if isinstance(own, Mapping) else None
@@ -159,7 +160,7 @@ def _segmentation(content: Any, config: SegmentationConfig, path: Path) -> Segme
         raise ExportError(
             f"{path} has {config.sets} classes; {speakers} speakers of whom {at_once} talk at once have {sets} sets"
         )
-    return Segmentation(
+    return SegmentationPart(
         window_samples=round(window_s * SAMPLE_RATE),
         field_samples=config.field_samples,
         speakers=speakers,

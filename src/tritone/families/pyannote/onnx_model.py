@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto
 
 from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Encoder, Features, Manifest, Segmentation
+from tritone.bundle.manifest import Encoder, Features, Manifest
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, ExportReport, bundle_bytes, provenance
 from tritone.families.onnx.builder import EMBEDDED, Builder
@@ -25,6 +25,7 @@ from tritone.families.pyannote.options import (
     WINDOW_S,
     PyannoteOptions,
 )
+from tritone.kinds.segmentation.part import SegmentationPart
 from tritone.kinds.segmentation.pipeline import speaker_sets
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
@@ -65,7 +66,7 @@ def import_pyannote(options: PyannoteOptions) -> ExportReport:
                 sample_rate=SAMPLE_RATE,
                 features=Features.of_samples(),
                 encoder=Encoder(subsampling_rate=frame, output_dim=sets, min_samples=part.field_samples),
-                segmentation=part,
+                parts=(part,),
                 artifacts=(writer.artifact("encoder", file.name),),
                 provenance=provenance("pyannote", {"model": path}, {"imported": True}, ONNX_PACKAGES),
             )
@@ -104,7 +105,7 @@ def _check_interface(source: Source) -> int:
     return sets
 
 
-def _sizes(source: Source, sets: int) -> tuple[Segmentation, int]:
+def _sizes(source: Source, sets: int) -> tuple[SegmentationPart, int]:
     """Windows and speakers, and samples from one frame to the next: by the metadata, or those of segmentation-3.0."""
     fixed = source.inputs[0].shape[2]
     if source.metadata.get("model_type", "").startswith(TYPE):
@@ -130,7 +131,7 @@ def _sizes(source: Source, sets: int) -> tuple[Segmentation, int]:
             f"{source.path} has {sets} classes, which are not the sets of {speakers} speakers of whom {at_once} talk "
             "at once. Networks that judge each speaker alone are not taken"
         )
-    return Segmentation(window_samples=window, field_samples=field, speakers=speakers, at_once=at_once), frame
+    return SegmentationPart(window_samples=window, field_samples=field, speakers=speakers, at_once=at_once), frame
 
 
 def _encoder(source: Source, sets: int) -> onnx.ModelProto:
@@ -155,7 +156,7 @@ def _encoder(source: Source, sets: int) -> onnx.ModelProto:
     )
 
 
-def _checked(ours: Graph, theirs: Graph, source: Source, part: Segmentation, frame: int) -> float:
+def _checked(ours: Graph, theirs: Graph, source: Source, part: SegmentationPart, frame: int) -> float:
     """The largest difference of our graph from theirs, window by window.
 
     Raises:

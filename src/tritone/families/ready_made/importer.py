@@ -14,16 +14,8 @@ from onnx import TensorProto
 
 from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.bytewise import is_byte_level
-from tritone.bundle.manifest import (
-    Artifact,
-    Encoder,
-    Features,
-    Precision,
-    Role,
-    Streaming,
-    Transducer,
-    Vocabulary,
-)
+from tritone.bundle.manifest import Artifact, Encoder, Features, Precision, Role, Streaming, Vocabulary
+from tritone.bundle.part import KindPart
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.front_end import least_samples, stream_lead, window_samples
@@ -34,6 +26,7 @@ from tritone.families.ready_made import compose, measure
 from tritone.families.ready_made.folder import ModelFiles, Part
 from tritone.families.ready_made.layouts import OfflineSizes, StreamLayout, UtteranceLayout, stream_layout
 from tritone.families.ready_made.measure import Leak
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.runtime import Graph
 
 SAMPLE_RATE = 16000
@@ -84,9 +77,9 @@ class Importer:
         """Make all graphs of a precision."""
         raise NotImplementedError
 
-    def transducer(self) -> Transducer | None:
-        """That part of the manifest."""
-        return None
+    def parts(self) -> tuple[KindPart, ...]:
+        """The parts of the manifest that are the kind's own."""
+        return ()
 
     @property
     def dim(self) -> int:
@@ -300,9 +293,9 @@ class TransducerImporter(Importer):
         if not self.reused("joiner", precision):
             self._add_joiner(precision, graphs["joiner"])
 
-    def transducer(self) -> Transducer:
+    def parts(self) -> tuple[KindPart, ...]:
         nothing = -1 if self.has_mask else 0
-        return Transducer(context_size=self.context_size, start=(nothing,) * (self.context_size - 1) + (0,))
+        return (TransducerPart(context_size=self.context_size, start=(nothing,) * (self.context_size - 1) + (0,)),)
 
     def _add_predictor(self, precision: Precision, path: Path) -> None:
         source = read_source(path)

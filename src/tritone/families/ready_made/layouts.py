@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tritone.bundle.manifest import MAX_STATE_BYTES
+from tritone.bundle.part import MAX_STATE_BYTES
 from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, Tensor
 

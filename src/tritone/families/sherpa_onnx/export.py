@@ -129,7 +129,7 @@ def export_sherpa_onnx(
                 encoder=made.encoder(round(tail_padding_ms * SAMPLE_RATE / 1000)),
                 vocabulary=made.vocabulary(),
                 streaming=made.streaming(),
-                transducer=made.transducer(),
+                parts=made.parts(),
                 artifacts=tuple(made.artifacts),
                 provenance=provenance(
                     "sherpa-onnx",

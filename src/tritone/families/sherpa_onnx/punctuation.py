@@ -10,10 +10,11 @@ from pathlib import Path
 from onnx import TensorProto
 
 from tritone.bundle.bundle import Bundle, BundleWriter
-from tritone.bundle.manifest import Manifest, Precision, Punctuation
+from tritone.bundle.manifest import Manifest, Precision
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import ONNX_PACKAGES, provenance
 from tritone.families.onnx.source import Source, read_metadata, read_source
+from tritone.kinds.punctuation.part import PunctuationPart
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import open_graph
 
@@ -62,8 +63,7 @@ def import_punctuation(
         manifest = Manifest(
             name=name or output.resolve().name,
             kind="punctuation",
-            generic=part.tensors,
-            punctuation=part,
+            parts=(part.tensors, part),
             artifacts=tuple(artifacts),
             provenance=provenance("sherpa-onnx", sources, {"model_type": CT_TRANSFORMER}, ONNX_PACKAGES),
         )
@@ -94,7 +94,7 @@ def _words(source: Source) -> list[str]:
     return words
 
 
-def _described(source: Source) -> Punctuation:
+def _described(source: Source) -> PunctuationPart:
     marks, words = _listed(source, "punctuations"), _listed(source, "tokens")
     unknown = source.metadata.get("unk_symbol", "<unk>")
     if unknown not in words or FULL_STOP not in marks or len(marks) > 64:
@@ -102,7 +102,7 @@ def _described(source: Source) -> Punctuation:
             f"{source.path}: the metadata have the marks {str(marks)[:200]} and {unknown[:80]!r} for unknown words; "
             f"expected some with {FULL_STOP}, and a word of the vocabulary"
         )
-    return Punctuation(
+    return PunctuationPart(
         marks=tuple("" if mark == NONE else "<" if mark.startswith("<") else mark[:4] for mark in marks),
         full_stop=marks.index(FULL_STOP),
         unknown=words.index(unknown),

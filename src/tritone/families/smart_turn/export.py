@@ -19,7 +19,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Serving
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, ExportReport
 from tritone.families.graphs.onnx_file import GRAPH, precision_of
@@ -31,6 +30,7 @@ from tritone.families.onnx.clipped_mel import OPSET, log_mel
 from tritone.families.onnx.forms import weights_of
 from tritone.families.onnx.source import Source, read_source
 from tritone.families.onnx.trial import Floats, largest_difference, opened, run, signal
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart, ServingPart
 
 FLOAT = int(TensorProto.FLOAT)
 WAVEFORM, PROBABILITY = "waveform", "probability"
@@ -65,7 +65,7 @@ def export_smart_turn(
     samples = frames * FRAME_SHIFT
     progress(f"comparing the graph with {file.name}")
     differences = _differences(source, composed, bins, samples)
-    generic = Generic(
+    generic = GenericPart(
         inputs=(GenericInput(name=WAVEFORM, type="FP32", dims=(samples,)),),
         outputs=(GenericOutput(name=PROBABILITY, type="FP32", dims=(1,)),),
         max_batch_size=1,  # sums in another order, as in a call of several rows, would be other probabilities
@@ -78,7 +78,7 @@ def export_smart_turn(
         original=file,
         proposal=Proposal(name=name or output.resolve().name, generic=generic),
         output=output,
-        serving=Serving(),
+        serving=ServingPart(),
         options={},
         packages=ONNX_PACKAGES,
         precision=precision_of(source.model),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Decoder, Encoder, Features, Precision, Role, State, Streaming, Vocabulary
+from tritone.bundle.manifest import Encoder, Features, Precision, Role, State, Streaming, Vocabulary
 from tritone.families.export.checkpoint import file_in
 from tritone.families.export.drift import Movement
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -25,6 +25,7 @@ from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph, make_fba
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.wenet.rescoring import RescoringGraph
+from tritone.kinds.ctc.part import DecoderPart
 from tritone.runtime import Graph
 
 UNITS = "units.txt"
@@ -136,8 +137,8 @@ def _rescoring(model: AsrModel, vocabulary: Vocabulary) -> RescoringGraph:
     return RescoringGraph(model.decoder, vocabulary.sos_id, vocabulary.eos_id, width)
 
 
-def _decoder(settings: ModelConfig, graph: RescoringGraph) -> Decoder:
-    return Decoder(
+def _decoder(settings: ModelConfig, graph: RescoringGraph) -> DecoderPart:
+    return DecoderPart(
         bidirectional=graph.bidirectional,
         ctc_weight=settings.ctc_weight,
         reverse_weight=settings.reverse_weight if graph.bidirectional else 0.0,

@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tritone.bundle.bundle import Bundle, BundleWriter
-from tritone.bundle.manifest import Embedding, Encoder, Features, Manifest
+from tritone.bundle.manifest import Encoder, Features, Manifest
 from tritone.errors import ExportError
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.export.settings import read_config_file
@@ -39,6 +39,7 @@ from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, Window
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.families.wespeaker.options import FOR_CHECKPOINTS, WespeakerOptions
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.options.fields import changed_flags
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
@@ -163,7 +164,7 @@ def import_wespeaker(
                     min_samples=least_samples(features, min_frames),
                     equal_lengths=True,
                 ),
-                embedding=Embedding(mean_subtracted=held or mean is not None, threshold=threshold),
+                parts=(EmbeddingPart(mean_subtracted=held or mean is not None, threshold=threshold),),
                 artifacts=(writer.artifact("encoder", path.name),),
                 provenance=provenance(
                     "wespeaker", {key: file for key, file in files.items() if file}, {"imported": True}, ONNX_PACKAGES

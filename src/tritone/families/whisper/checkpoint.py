@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.bundle import manifest
+from tritone.bundle.part import MAX_COUNT
 from tritone.errors import ExportError
 from tritone.families.export.fit import require_shapes
 from tritone.families.export.json_files import read_json, read_json_if_there
@@ -36,6 +36,7 @@ from tritone.families.whisper.tokens import (
     special_tokens,
     suppressed_tokens,
 )
+from tritone.kinds.whisper.part import WhisperPart
 
 ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
 FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
@@ -74,7 +75,7 @@ class Checkpoint:
     dims: Dims
     state: State = field(repr=False)
     tokens: list[str] = field(repr=False)
-    special: manifest.Whisper
+    special: WhisperPart
     sources: Mapping[str, Path]
     notes: tuple[str, ...] = ()
 
@@ -251,7 +252,7 @@ def _read_folder(folder: Path) -> Checkpoint:
     return Checkpoint(dims=dims, state=state, tokens=table, special=special, sources=sources, notes=notes)
 
 
-def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields: Any) -> manifest.Whisper:
+def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields: Any) -> WhisperPart:
     if not multilingual:
         ids = {**ids, "languages": {}, "tasks": {}}
     elif not ids["languages"] or len(ids["tasks"]) < 2:
@@ -259,7 +260,7 @@ def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields
             f"the token table has no tokens of languages ({', '.join(LANGUAGES[:3])}, …) and tasks, which a "
             "multilingual model needs"
         )
-    return manifest.Whisper(
+    return WhisperPart(
         window_frames=2 * dims.audio_context,
         text_context=dims.text_context,
         layers=dims.text_layers,
@@ -336,9 +337,7 @@ def _renamed(name: str, *, back: bool = False) -> str:
 def _sizes(given: Any, names: list[str], origin: str) -> dict[str, int]:
     if not isinstance(given, Mapping):
         raise ExportError(f"{origin} must be a mapping of sizes, got a {type(given).__name__}")
-    wrong = [
-        name for name in names if not isinstance(given.get(name), int) or not 0 < given[name] <= manifest.MAX_COUNT
-    ]
+    wrong = [name for name in names if not isinstance(given.get(name), int) or not 0 < given[name] <= MAX_COUNT]
     if wrong:
         raise ExportError(f"{origin}: {', '.join(f'{name} is {given.get(name)!r}' for name in wrong)}; expected sizes")
     return {name: given[name] for name in names}

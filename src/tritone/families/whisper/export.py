@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary, Whisper
+from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
 from tritone.families.export.frame import write_bundle
 from tritone.families.export.graph_files import Part
 from tritone.families.export.report import ExportReport
@@ -28,6 +28,7 @@ from tritone.families.onnx.large import WeightFile
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
+from tritone.kinds.whisper.part import WhisperPart
 
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WhisperPart:
+class WhisperGraph:
     """What is known of a graph, see `ExportableGraph`."""
 
     quantised: bool
@@ -64,7 +65,7 @@ class WhisperModel(AttendingModel):
 
     family = "whisper"
     sample_rate = SAMPLE_RATE
-    special: Whisper
+    special: WhisperPart
 
     def __init__(self, options: WhisperOptions) -> None:
         """Read the files that the options name."""
@@ -89,8 +90,8 @@ class WhisperModel(AttendingModel):
     @cached_property
     def parts(self) -> Mapping[Role, Part]:
         dft, mel = matrices(self.dims.num_bins)
-        features = WhisperPart(quantised=False, precise=True, constants=(dft, np.concatenate([mel, mel])))
-        return {"features": features, "encoder": WhisperPart(True), "decoder": WhisperPart(True)}
+        features = WhisperGraph(quantised=False, precise=True, constants=(dft, np.concatenate([mel, mel])))
+        return {"features": features, "encoder": WhisperGraph(True), "decoder": WhisperGraph(True)}
 
     @cached_property
     def networks(self) -> "Networks | None":

@@ -14,7 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tritone.bundle.manifest import Precision, Role, layer_names
+from tritone.bundle.attending import layer_names
+from tritone.bundle.manifest import Precision, Role
 from tritone.families.export.exportable import ExportableGraph, Graphs, Run, trial_signal
 from tritone.families.export.precision import DTYPES, as_dtype
 from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE

@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tritone.bundle.manifest import Precision, Role, layer_names
+from tritone.bundle.attending import layer_names
+from tritone.bundle.manifest import Precision, Role
 from tritone.families.layers.clipped_mel import FRAME_LENGTH, FRAME_SHIFT
 from tritone.families.onnx.builder import Builder
 from tritone.families.onnx.clipped_mel import OPSET, log_mel

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.ctc.part import PARTS, DecoderPart
 from tritone.kinds.speech import SpeechKind
 from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
@@ -25,7 +26,7 @@ class CtcKind(SpeechKind):
 
     name = "ctc"
     noun = "a CTC model"
-    may_have = (*SpeechKind.may_have, "encoder.tags", "decoder")
+    parts = PARTS
     modes = CtcSearching.modes
     searching = CtcSearching
     later = (
@@ -50,7 +51,8 @@ class CtcKind(SpeechKind):
             "hypotheses": TensorSpec(INT64, (None, None, None)),
             "num_tokens": TensorSpec(INT64, (None, None)),
         }
-        sides = ("left", "right") if manifest.decoder is not None and manifest.decoder.bidirectional else ("left",)
+        part = manifest.find(DecoderPart)
+        sides = ("left", "right") if part is not None and part.bidirectional else ("left",)
         return inputs, {f"{side}_scores": TensorSpec(FLOAT32, (None, None)) for side in sides}
 
     def open_searching(

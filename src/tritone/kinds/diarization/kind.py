@@ -8,6 +8,8 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.activity import activity_tensors
+from tritone.kinds.diarization.part import PARTS, DiarizationPart
 from tritone.kinds.diarization.pipeline import (
     PARAMETERS,
     SIZES,
@@ -16,8 +18,7 @@ from tritone.kinds.diarization.pipeline import (
     TurnOptions,
     speakers_of,
 )
-from tritone.kinds.voice_activity.kind import activity_tensors
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -30,7 +31,7 @@ class DiarizationKind(Kind):
     does = "it says who speaks when"
     usage = "Load it with tritone.load"
     in_process = "tritone.kinds.diarization.model:SpeakerDetector"
-    needs = (*AUDIO_PARTS, "diarization", "streaming")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "streaming_encoder", "streaming": "streaming_encoder"}
     options = TurnOptions
     parameters = PARAMETERS
@@ -38,12 +39,12 @@ class DiarizationKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def part_fault(self, manifest: Manifest) -> str | None:
-        assert manifest.diarization is not None
+    def fault(self, manifest: Manifest) -> str | None:
         assert manifest.streaming is not None
         if not manifest.streaming.flexible:
             return f"kind is {self.name!r}, whose part `streaming` is flexible"
-        steps = (manifest.diarization.recordings, *manifest.diarization.streams)
+        part = manifest.part(DiarizationPart)
+        steps = (part.recordings, *part.streams)
         if manifest.streaming.trained != {each.chunk_size: 0 for each in steps}:
             return (
                 f"kind is {self.name!r}, whose `streaming.trained` has the chunk sizes of `diarization` and no others"
@@ -53,10 +54,9 @@ class DiarizationKind(Kind):
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
-        assert manifest.diarization is not None
         assert manifest.streaming is not None
         number = TensorSpec(INT64, (None,))
-        speakers = manifest.diarization.speakers
+        speakers = manifest.part(DiarizationPart).speakers
         inputs = {**WAVEFORMS, **dict.fromkeys(SIZES, number)}
         outputs = {"probabilities": TensorSpec(FLOAT32, (None, None, speakers)), "num_frames": number}
         for state in manifest.streaming.states:

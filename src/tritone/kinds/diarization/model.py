@@ -8,6 +8,7 @@ from typing import Any
 
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
+from tritone.kinds.diarization.part import DiarizationPart
 from tritone.kinds.diarization.pipeline import PARAMETERS, TurnOptions
 from tritone.pipelines.live import Stream
 from tritone.pipelines.model import AudioModel
@@ -31,8 +32,7 @@ class SpeakerDetector(AudioModel[ActivityResult]):
             chunk_size: of streams, encoder frames a step; None takes the bundle's.
         """
         super().__init__(bundle, **options)
-        assert bundle.manifest.diarization is not None
-        self.max_speakers = bundle.manifest.diarization.speakers
+        self.max_speakers = bundle.manifest.part(DiarizationPart).speakers
         self.options: TurnOptions = self._usual
         self._stream_options = {"chunk_size": chunk_size, "options": self.options}
 

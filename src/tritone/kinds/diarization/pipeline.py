@@ -16,11 +16,11 @@ import numpy as np
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Diarization
 from tritone.diarization.activity import ActivityTurns, TurnRules
 from tritone.diarization.online import LABEL
 from tritone.errors import BundleError, TritoneError
 from tritone.formats.rttm import Turn
+from tritone.kinds.diarization.part import DiarizationPart
 from tritone.options.fields import check_bounds, described, option, parse_parameters
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, Outputs
@@ -240,8 +240,6 @@ class DiarizationPipeline:
         return found
 
 
-def speakers_of(bundle: Bundle) -> Diarization:
+def speakers_of(bundle: Bundle) -> DiarizationPart:
     """What the manifest says of a model's speakers; that it says something was checked with its kind."""
-    parts = bundle.manifest.diarization
-    assert parts is not None
-    return parts
+    return bundle.manifest.part(DiarizationPart)

@@ -9,10 +9,11 @@ from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import AudioError
+from tritone.kinds.embedding.part import PARTS
 from tritone.pipelines.embed_options import PARAMETERS, EmbedOptions
 from tritone.pipelines.embedding import EMBEDDINGS as EMBEDDINGS_OF_GRAPH
 from tritone.pipelines.embedding import NOT_FINITE, EmbeddingPipeline
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
+from tritone.pipelines.kind import FLOAT32, WAVEFORMS, Kind, Mode, Specs, Stage
 from tritone.pipelines.wire import EMBEDDINGS, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -25,7 +26,7 @@ class EmbeddingKind(Kind):
     does = "it makes embeddings"
     usage = "Use it with `tritone embed` or tritone.load"
     in_process = "tritone.pipelines.embedder:Embedder"
-    needs = (*AUDIO_PARTS, "embedding")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"embedding": "encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic")
     options = EmbedOptions

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tritone.bundle.attending import NUM_FRAMES
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import NUM_FRAMES, Manifest, Role
+from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.encoder_decoder.part import PARTS, EncoderDecoderPart
 from tritone.kinds.whisper.kind import WhisperKind, cross_tensors, decoder_tensors
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
 
@@ -20,13 +22,12 @@ class EncoderDecoderKind(WhisperKind):
     name = "encoder-decoder"
     noun = "an encoder-decoder"
     does = "its decoder writes the text of a recording, or of parts of it"
-    needs = (*AUDIO_PARTS, "vocabulary", "encoder_decoder")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     stream_details = ""
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
-        special = manifest.encoder_decoder
-        assert special is not None
+        special = manifest.part(EncoderDecoderPart)
         encoded = {NUM_FRAMES: TensorSpec(INT64, (None,)), **cross_tensors(special, None)}
         if role == "encoder":
             found = TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))
@@ -34,12 +35,10 @@ class EncoderDecoderKind(WhisperKind):
         return decoder_tensors(special, encoded, manifest.tokens.size)
 
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        assert bundle.manifest.encoder_decoder is not None
-        return tuple(bundle.manifest.encoder_decoder.languages)
+        return tuple(bundle.manifest.part(EncoderDecoderPart).languages)
 
     def abilities(self, bundle: Bundle) -> tuple[str, ...]:
-        special = bundle.manifest.encoder_decoder
-        assert special is not None
+        special = bundle.manifest.part(EncoderDecoderPart)
         able = {"word_times": special.word_times is not None, "translate": ENGLISH in special.languages}
         return ("transcribe", *(name for name, is_able in able.items() if is_able))
 

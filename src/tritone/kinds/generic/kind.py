@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Generic, Manifest, Role
+from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import InputError
+from tritone.kinds.generic.part import PARTS, GenericPart
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import Placement
@@ -24,19 +25,18 @@ class GenericKind(Kind):
     does = "it takes and returns the tensors of its graph"
     usage = "Use it with tritone.load"
     in_process = "tritone.pipelines.generic.model:GenericModel"
-    needs: ClassVar[tuple[str, ...]] = ("generic",)
-    may_have = ("serving",)
+    parts = PARTS
     later = ()
     encoders: ClassVar[Mapping[Mode, Role]] = {"generic": "model"}
 
-    def part_fault(self, manifest: Manifest) -> str | None:
+    def fault(self, manifest: Manifest) -> str | None:
         python = any(artifact.runtime == "python" for artifact in manifest.artifacts)
-        if python != (manifest.generic.python is not None):
+        if python != (manifest.part(GenericPart).python is not None):
             return "an artifact of runtime python and the part `generic.python` belong together"
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
-        generic = manifest.generic
+        generic = manifest.part(GenericPart)
         inputs = {each.name: _spec(each.type, each.shape, generic) for each in generic.inputs}
         inputs |= {each.input: _spec(each.type, each.dims, generic) for each in generic.states}
         inputs |= {each.input: _spec(each.type, (1,), generic) for each in generic.controls}
@@ -51,11 +51,12 @@ class GenericKind(Kind):
     def inputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
         return tuple(
             Tensor(name=each.name, type=each.type, dims=each.dims, optional=each.optional)
-            for each in bundle.manifest.generic.inputs
+            for each in bundle.manifest.part(GenericPart).inputs
         )
 
     def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
-        return tuple(Tensor(name=each.name, type=each.type, dims=each.dims) for each in bundle.manifest.generic.outputs)
+        tensors = bundle.manifest.part(GenericPart).outputs
+        return tuple(Tensor(name=each.name, type=each.type, dims=each.dims) for each in tensors)
 
     def read(self, tensors: Mapping[str, Array], *, sample_rate: int, max_audio_s: float) -> Sequence[Any]:
         return [tensors]
@@ -69,7 +70,7 @@ class GenericKind(Kind):
         return results[0]
 
 
-def _spec(kind: Any, dims: Sequence[int], generic: Generic) -> TensorSpec:
+def _spec(kind: Any, dims: Sequence[int], generic: GenericPart) -> TensorSpec:
     rows = (None,) if generic.max_batch_size else ()
     return TensorSpec(np.dtype(DTYPES[kind]), (*rows, *(None if size < 0 else size for size in dims)))
 

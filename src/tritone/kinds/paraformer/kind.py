@@ -12,6 +12,7 @@ from typing import ClassVar
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.ctc.kind import KIND as CTC
+from tritone.kinds.paraformer.part import PARTS, HotwordsPart
 from tritone.kinds.speech import SpeechKind
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs, Stage
@@ -26,7 +27,7 @@ class ParaformerKind(SpeechKind):
 
     name = "paraformer"
     noun = "a Paraformer"
-    may_have = (*SpeechKind.may_have, "hotwords")
+    parts = PARTS
     modes = ParaformerSearching.modes
     searching = ParaformerSearching
     optional_outputs = CTC.optional_outputs  # of the decoder
@@ -55,17 +56,17 @@ class ParaformerKind(SpeechKind):
         if role != "decoder":
             return super().tensors(manifest, role)
         inputs = self.frame_outputs(manifest) | {"num_frames": row, "places": row}
-        return inputs, log_probs | (states if manifest.hotwords is not None else {})
+        return inputs, log_probs | (states if manifest.find(HotwordsPart) is not None else {})
 
-    def part_fault(self, manifest: Manifest) -> str | None:
+    def fault(self, manifest: Manifest) -> str | None:
         roles = {artifact.role for artifact in manifest.artifacts}
-        has_part = manifest.hotwords is not None
+        has_part = manifest.find(HotwordsPart) is not None
         parts = {"hotword_encoder", "hotword_decoder"}
         if roles & parts != (parts if has_part else set()) or (has_part and "decoder" not in roles):
             return "models that take hotwords have the part `hotwords`, and graphs of decoder, " + ", ".join(
                 sorted(parts)
             )
-        if manifest.hotwords is not None and manifest.tokens.sos_id is None:
+        if manifest.find(HotwordsPart) is not None and manifest.tokens.sos_id is None:
             return "models that take hotwords have `vocabulary.sos_id`"
         return None
 

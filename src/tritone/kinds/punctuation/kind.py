@@ -2,6 +2,8 @@
 
 from tritone.bundle.manifest import Manifest
 from tritone.kinds.generic.kind import GenericKind
+from tritone.kinds.generic.part import GenericPart
+from tritone.kinds.punctuation.part import PARTS, PunctuationPart
 
 
 class PunctuationKind(GenericKind):
@@ -11,14 +13,13 @@ class PunctuationKind(GenericKind):
     noun = "a punctuation model"
     does = "it writes marks behind the words of texts"
     usage = "Use it with `tritone transcribe --punctuation-model` or tritone.load"
-    needs = ("generic", "punctuation")
+    parts = PARTS
     in_process = "tritone.kinds.punctuation.model:Punctuator"
 
-    def part_fault(self, manifest: Manifest) -> str | None:
-        if (fault := super().part_fault(manifest)) is not None:
+    def fault(self, manifest: Manifest) -> str | None:
+        if (fault := super().fault(manifest)) is not None:
             return fault
-        assert manifest.punctuation is not None
-        if manifest.generic != manifest.punctuation.tensors:
+        if manifest.part(GenericPart) != manifest.part(PunctuationPart).tensors:
             return f"kind is {self.name!r}, whose graph takes ids and lengths of texts and gives scores of its marks"
         return None
 

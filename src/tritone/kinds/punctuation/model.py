@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Punctuation
 from tritone.bundle.vocabulary import read_tokens
 from tritone.errors import BundleError, InputError, MissingDependencyError
 from tritone.installing import pip_install
+from tritone.kinds.punctuation.part import PunctuationPart
 from tritone.pipelines.generic.pipeline import GenericPipeline
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.model import Model
@@ -44,8 +44,7 @@ class Punctuator(Model):
             MissingDependencyError: the model knows words that jieba divides, which is not installed.
         """
         self._take(bundle)
-        assert bundle.manifest.punctuation is not None
-        self._part: Punctuation = bundle.manifest.punctuation
+        self._part: PunctuationPart = bundle.manifest.part(PunctuationPart)
         self._placement = placement
         self._lock = threading.Lock()
         tokens = read_tokens(bundle.file(self._part.words))

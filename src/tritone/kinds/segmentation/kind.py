@@ -7,8 +7,9 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.segmentation.part import PARTS, SegmentationPart
 from tritone.kinds.segmentation.pipeline import SegmentationPipeline, segmentation_of, speaker_sets
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.wire import PROBABILITIES, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -21,14 +22,13 @@ class SegmentationKind(Kind):
     does = "it tells who talks in each frame of a window"
     usage = "Use it with `tritone diarize --segmentation`, Client.segment or tritone.load"
     in_process = "tritone.kinds.segmentation.model:Segmenter"
-    needs = (*AUDIO_PARTS, "segmentation")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     takes_pcm = True
     checks_levels = True
 
-    def part_fault(self, manifest: Manifest) -> str | None:
-        windows = manifest.segmentation
-        assert windows is not None
+    def fault(self, manifest: Manifest) -> str | None:
+        windows = manifest.part(SegmentationPart)
         if manifest.encoder.tail_samples:
             return f"kind is {self.name!r}, whose windows are all of one length; it has no `tail_samples`"
         if windows.window_samples < manifest.encoder.min_samples or windows.at_once > windows.speakers:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Segmentation
 from tritone.errors import InputError, TritoneError
+from tritone.kinds.segmentation.part import SegmentationPart
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, GraphRunner, Outputs
@@ -23,11 +23,9 @@ from tritone.runtime.graph import Array
 OUTPUTS = ("log_probs", "num_frames")  # of the graph
 
 
-def segmentation_of(bundle: Bundle) -> Segmentation:
+def segmentation_of(bundle: Bundle) -> SegmentationPart:
     """What the manifest says of windows and speakers; that it does was checked with the kind."""
-    found = bundle.manifest.segmentation
-    assert found is not None
-    return found
+    return bundle.manifest.part(SegmentationPart)
 
 
 def speaker_sets(speakers: int, at_once: int) -> npt.NDArray[np.float32]:

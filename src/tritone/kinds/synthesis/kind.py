@@ -11,6 +11,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import InputError
 from tritone.kinds.synthesis.options import PARAMETERS, SynthesisOptions
+from tritone.kinds.synthesis.part import PARTS, SynthesisPart
 from tritone.kinds.synthesis.phonemes import Espeak
 from tritone.kinds.synthesis.pipeline import MAX_PHONEMES, SynthesisPipeline, synthesis_of
 from tritone.pipelines.graphs.placement import Placement
@@ -27,7 +28,7 @@ class SynthesisKind(Kind):
     does = "it speaks texts"
     usage = "Use it with tritone.load or `tritone speak`"
     in_process = "tritone.kinds.synthesis.model:Voice"
-    needs = ("sample_rate", "synthesis")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions
     parameters = PARAMETERS
@@ -40,7 +41,7 @@ class SynthesisKind(Kind):
             "num_phonemes": TensorSpec(INT64, (None,)),
             "scales": TensorSpec(FLOAT32, (3,)),
         }
-        if manifest.synthesis and manifest.synthesis.speakers:
+        if manifest.part(SynthesisPart).speakers:
             inputs["speaker"] = TensorSpec(INT64, (None,))
         return inputs, {"waveform": TensorSpec(FLOAT32, (None, None))}
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from tritone.audio.spoken import Spoken, joined
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import BEGIN, END, PAD, Synthesis
 from tritone.errors import InputError, TritoneError
 from tritone.kinds.synthesis.options import MAX_CHARACTERS, SynthesisOptions
+from tritone.kinds.synthesis.part import BEGIN, END, PAD, SynthesisPart
 from tritone.kinds.synthesis.phonemes import Espeak
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -34,14 +34,12 @@ class Job(NamedTuple):
     speaker: int
 
 
-def synthesis_of(bundle: Bundle) -> Synthesis:
+def synthesis_of(bundle: Bundle) -> SynthesisPart:
     """What the manifest says of a voice; that it does was checked with the kind."""
-    found = bundle.manifest.synthesis
-    assert found is not None
-    return found
+    return bundle.manifest.part(SynthesisPart)
 
 
-def phoneme_ids(phonemes: str, voice: Synthesis) -> list[int]:
+def phoneme_ids(phonemes: str, voice: SynthesisPart) -> list[int]:
     """The numbers of phonemes as voices of Piper are trained with them: a pad behind each, and marks at both ends.
 
     Characters that the voice does not know are left out.

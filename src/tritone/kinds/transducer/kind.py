@@ -9,6 +9,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.speech import SpeechKind
+from tritone.kinds.transducer.part import PARTS, TransducerPart
 from tritone.later import later
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kind import FLOAT32, INT64, Specs
@@ -27,7 +28,7 @@ class TransducerKind(SpeechKind):
 
     name = "transducer"
     noun = "a transducer"
-    needs = (*SpeechKind.needs, "transducer")
+    parts = PARTS
     modes = TransducerSearching.modes
     searching = TransducerSearching
     later = (
@@ -36,10 +37,9 @@ class TransducerKind(SpeechKind):
     )
     axes = 2
 
-    def part_fault(self, manifest: Manifest) -> str | None:
-        assert manifest.transducer is not None
-        if max(manifest.transducer.start) >= manifest.tokens.size:
-            start, largest = list(manifest.transducer.start), manifest.tokens.size - 1
+    def fault(self, manifest: Manifest) -> str | None:
+        if max(manifest.part(TransducerPart).start) >= manifest.tokens.size:
+            start, largest = list(manifest.part(TransducerPart).start), manifest.tokens.size - 1
             return f"transducer.start is {start}, but the largest token id is {largest}"
         return None
 
@@ -48,8 +48,7 @@ class TransducerKind(SpeechKind):
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         vector = TensorSpec(FLOAT32, (None, manifest.encoder.output_dim))
-        settings = manifest.transducer
-        assert settings is not None
+        settings = manifest.part(TransducerPart)
         if role == "joiner":
             logits = TensorSpec(FLOAT32, (None, manifest.tokens.size + len(settings.durations)))
             return {"encoder_out": vector, "predictor_out": vector}, {"logits": logits}

@@ -1,6 +1,5 @@
 """Voice activity: where recordings and streams have speech."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -9,25 +8,13 @@ import numpy as np
 from tritone.activity import SpeechActivity
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.kinds.activity import activity_tensors
+from tritone.kinds.voice_activity.part import PARTS
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.voice_activity import VoiceActivityPipeline, VoiceActivityStreams
 from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.search.activity import PARAMETERS, ActivityOptions
-
-
-def activity_tensors(results: Sequence[SpeechActivity], wanted: Collection[str]) -> dict[str, Array]:
-    """Segments as JSON, (rows, 1), and probabilities (rows, frames, ...), where short rows end with zeros."""
-    found: dict[str, Array] = {}
-    if SEGMENTS in wanted:
-        texts = [json.dumps(each.to_dict()).encode() for each in results]
-        found[SEGMENTS] = np.array(texts, dtype=object)[:, None]
-    rows = [each.probabilities for each in results if each.probabilities is not None]
-    if PROBABILITIES in wanted and rows:
-        found[PROBABILITIES] = np.zeros((len(rows), max(map(len, rows)), *rows[0].shape[1:]), np.float32)
-        for target, row in zip(found[PROBABILITIES], rows, strict=True):
-            target[: len(row)] = row
-    return found
 
 
 class VoiceActivityKind(Kind):
@@ -38,7 +25,7 @@ class VoiceActivityKind(Kind):
     does = "it finds speech"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.detector:Detector"
-    needs = (*AUDIO_PARTS, "streaming")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     options = ActivityOptions
     parameters = PARAMETERS
@@ -46,7 +33,7 @@ class VoiceActivityKind(Kind):
     checks_levels = True
     stream_details = PROBABILITIES
 
-    def part_fault(self, manifest: Manifest) -> str | None:
+    def fault(self, manifest: Manifest) -> str | None:
         assert manifest.streaming is not None
         if not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
             return f"kind is {self.name!r}, whose part `streaming` is flexible and has `flush_samples`"

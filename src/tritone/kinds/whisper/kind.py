@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tritone.bundle.attending import AttendingPart
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Attending, Manifest, Role
+from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.speech import TEXT_OUTPUTS, stream_tensors, transcript_tensors
-from tritone.pipelines.kind import AUDIO_PARTS, FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.kinds.whisper.part import PARTS, WhisperPart
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
 from tritone.pipelines.streams import DEFAULT_CAPACITY
 from tritone.pipelines.whisper.options import PARAMETERS, DecodingOptions
 from tritone.pipelines.wire import DETAILS, Tensor
@@ -27,7 +29,7 @@ class WhisperKind(Kind):
     writes_text = True
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.whisper.transcriber:Transcriber"
-    needs = (*AUDIO_PARTS, "vocabulary", "whisper")
+    parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "encoder"}
     options = DecodingOptions
     parameters = PARAMETERS
@@ -35,15 +37,15 @@ class WhisperKind(Kind):
     checks_levels = True
     stream_details = DETAILS
 
-    def part_fault(self, manifest: Manifest) -> str | None:
-        assert manifest.attending is not None
-        if (largest := max(manifest.attending.special_ids)) >= manifest.tokens.size:
-            return f"{self.needs[-1]} names the token id {largest}, but the largest is {manifest.tokens.size - 1}"
+    def fault(self, manifest: Manifest) -> str | None:
+        if (largest := max(manifest.part(AttendingPart).special_ids)) >= manifest.tokens.size:
+            return (
+                f"{self.parts.own[0].key} names the token id {largest}, but the largest is {manifest.tokens.size - 1}"
+            )
         return None
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
-        assert manifest.whisper is not None
-        special, bins = manifest.whisper, manifest.features.num_mel_bins
+        special, bins = manifest.part(WhisperPart), manifest.features.num_mel_bins
         if role == "features":
             features = TensorSpec(FLOAT32, (None, None, bins))
             return dict(WAVEFORMS), {"features": features, "num_frames": TensorSpec(INT64, (None,))}
@@ -60,12 +62,10 @@ class WhisperKind(Kind):
         return inputs, outputs
 
     def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        assert bundle.manifest.whisper is not None
-        return tuple(bundle.manifest.whisper.languages)
+        return tuple(bundle.manifest.part(WhisperPart).languages)
 
     def abilities(self, bundle: Bundle) -> tuple[str, ...]:
-        assert bundle.manifest.whisper is not None
-        timed = ("word_times",) if bundle.manifest.whisper.alignment_heads else ()
+        timed = ("word_times",) if bundle.manifest.part(WhisperPart).alignment_heads else ()
         return ("transcribe", "prompt", *timed, *(("detect", "translate") if self.languages(bundle) else ()))
 
     def roles(self, mode: str) -> tuple[Role, ...]:
@@ -99,14 +99,14 @@ class WhisperKind(Kind):
         return stream_tensors(result, details=details)
 
 
-def cross_tensors(special: Attending, positions: int | None) -> Specs:
+def cross_tensors(special: AttendingPart, positions: int | None) -> Specs:
     """Keys and values of the audio of a decoder; `positions` None: any number of them."""
     key = TensorSpec(FLOAT32, (None, special.heads, special.head_dim, positions))
     value = TensorSpec(FLOAT32, (None, special.heads, positions, special.head_dim))
     return {name: key if "_key_" in name else value for name in special.cross_names}
 
 
-def decoder_tensors(special: Attending, encoded: Specs, vocab: int) -> tuple[Specs, Specs]:
+def decoder_tensors(special: AttendingPart, encoded: Specs, vocab: int) -> tuple[Specs, Specs]:
     """The inputs and outputs of a decoder; `encoded`: what it takes of the encoder."""
     cache = TensorSpec(FLOAT32, (None, special.heads, None, special.head_dim))
     caches = dict.fromkeys(special.self_names, cache)

@@ -21,6 +21,7 @@ from tritone.client.transport import EMBEDDING, TEXT
 from tritone.container import usable_cpus
 from tritone.errors import InputError, TritoneError
 from tritone.kinds import Kind, kind_of
+from tritone.kinds.generic.part import GenericPart
 from tritone.loadtest.findings.result import Latency, Measurement
 from tritone.loadtest.options import TENSORS, LoadOptions
 from tritone.loadtest.requests.windows import End, Event, Recorder, Tick
@@ -52,7 +53,7 @@ def open_in_process(path: str | Path, options: ModelOptions) -> Local:
         InputError: its model keeps states or answers many times.
     """
     bundle = Bundle.open(path)
-    kind, generic = kind_of(bundle), bundle.manifest.generic if bundle.manifest.tensors is not None else None
+    kind, generic = kind_of(bundle), bundle.manifest.find(GenericPart)
     if generic is not None and (generic.is_sequence or (generic.python is not None and generic.python.decoupled)):
         raise InputError(f"{path} keeps states or answers a request many times, which is measured on a server alone")
     device = f"cuda:{options.gpus[0] if options.gpus else 0}" if options.device == "gpu" else "cpu"

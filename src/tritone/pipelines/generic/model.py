@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Generic
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
+from tritone.kinds.generic.part import GenericPart
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -22,7 +22,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 class ArrayModel(Model):
     """A model that takes and returns arrays by the names of its `tensors`."""
 
-    tensors: Generic
+    tensors: GenericPart
 
     @abstractmethod
     def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
@@ -83,7 +83,7 @@ class GenericModel(ArrayModel):
             BundleError: the bundle is of another kind, or a function calls a model that is not among them.
         """
         self._take(bundle)
-        self.tensors = bundle.manifest.generic
+        self.tensors = bundle.manifest.part(GenericPart)
         self._placement = placement
         self._models = Asked({} if models is None else models)
         calls = self.tensors.python.calls if self.tensors.python else ()

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Generic, SequenceControl
 from tritone.errors import InputError, ServerBusyError, StreamError, TritoneError
+from tritone.kinds.generic.part import GenericPart, SequenceControl
 from tritone.pipelines.generic.tensors import DTYPES, as_declared, as_shape, checked, initial_state, sample
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 class Sequences:
     """The states of open sequences."""
 
-    def __init__(self, generic: Generic, most: int, idle_s: float) -> None:
+    def __init__(self, generic: GenericPart, most: int, idle_s: float) -> None:
         """Args:
         most: how many may be open at once.
         idle_s: one without a request for so long is closed, in seconds.
@@ -132,7 +132,7 @@ class GenericPipeline:
             OperatorError: no runtime that the bundle has graphs for can run there.
         """
         self.bundle = bundle
-        self.generic = bundle.manifest.generic
+        self.generic = bundle.manifest.part(GenericPart)
         if max_batch_size is not None:
             self.generic = self.generic.model_copy(update={"max_batch_size": max_batch_size})
         self.work = WorkLog(1)  # no audio is in it

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import Generic, GenericInput, GenericTensor, SequenceState
 from tritone.errors import InputError, OperatorError
+from tritone.kinds.generic.part import GenericInput, GenericPart, GenericTensor, SequenceState
 from tritone.runtime.functions.signature import TYPES
 from tritone.runtime.graph import Array
 
@@ -21,7 +21,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {**TYPES, "BF16": np.dtype(np.float32)}
 """The arrays of each of Triton's types."""
 
 
-def checked(tensors: Mapping[str, npt.ArrayLike], generic: Generic) -> dict[str, Array]:
+def checked(tensors: Mapping[str, npt.ArrayLike], generic: GenericPart) -> dict[str, Array]:
     """The inputs of one request as the graph takes them, with the batch axis where the model has one.
 
     Raises:
@@ -43,19 +43,19 @@ def checked(tensors: Mapping[str, npt.ArrayLike], generic: Generic) -> dict[str,
     return {name: as_shape(array, known[name].dims, known[name].reshape) for name, array in arrays.items()}
 
 
-def declared(tensor: GenericTensor, generic: Generic) -> str:
+def declared(tensor: GenericTensor, generic: GenericPart) -> str:
     """The type and shape that a tensor has for clients, in words."""
     sizes = ["rows"] if generic.max_batch_size else []
     return f"{tensor.type} [{', '.join(sizes + ['any' if size < 0 else str(size) for size in tensor.dims])}]"
 
 
-def initial_state(state: SequenceState, generic: Generic) -> Array:
+def initial_state(state: SequenceState, generic: GenericPart) -> Array:
     """The value of a state when a sequence starts, of one row."""
     rows = (1,) if generic.max_batch_size else ()
     return np.full((*rows, *state.dims), state.initial, DTYPES[state.type])
 
 
-def sample(tensor: GenericInput, rows: int, generic: Generic, *, size: int = 1) -> Array:
+def sample(tensor: GenericInput, rows: int, generic: GenericPart, *, size: int = 1) -> Array:
     """A value of an input, as clients send it: zeros, or empty strings, in the sizes that its export was tried with.
 
     Args:
@@ -66,7 +66,7 @@ def sample(tensor: GenericInput, rows: int, generic: Generic, *, size: int = 1) 
     return np.full(shape, b"", object) if tensor.type == "STRING" else np.zeros(shape, DTYPES[tensor.type])
 
 
-def _checked(array: Array, tensor: GenericTensor, generic: Generic) -> Array:
+def _checked(array: Array, tensor: GenericTensor, generic: GenericPart) -> Array:
     dims = array.shape[1:] if generic.max_batch_size else array.shape
     fits = len(array.shape) == len(tensor.dims) + bool(generic.max_batch_size) and all(
         wanted in (-1, found) for wanted, found in zip(tensor.dims, dims, strict=True)
@@ -93,7 +93,7 @@ def _as_bytes(array: Array, name: str) -> Array:
     return found
 
 
-def as_declared(name: str, array: Array, tensor: GenericTensor, rows: int, generic: Generic) -> Array:
+def as_declared(name: str, array: Array, tensor: GenericTensor, rows: int, generic: GenericPart) -> Array:
     """An output of the graph as clients get it.
 
     Raises:

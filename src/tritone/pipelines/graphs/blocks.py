@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
+from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.pipelines.graphs.batching import (
     EVERY_LENGTH,
     Batch,
@@ -49,7 +50,7 @@ class Blocks:
             self.min_samples = max(self.min_samples, waveform.least[1])
         self._shortest = manifest.encoder.min_samples  # that gives a frame
         # What rows that nobody needs say they have: an embedding of nothing may be no number, and slow ones at that.
-        self._silent = None if self._equal else self._shortest if manifest.embedding is not None else 0
+        self._silent = None if self._equal else self._shortest if manifest.find(EmbeddingPart) is not None else 0
 
     def is_audible(self, num_samples: int) -> bool:
         """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""

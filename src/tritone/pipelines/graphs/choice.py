@@ -10,6 +10,7 @@ from typing import Any
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError, OperatorError
+from tritone.kinds.generic.part import GenericPart
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.runtime import FunctionStamp, Graph, obstacle, open_graph
@@ -67,7 +68,8 @@ def candidates(
 
 def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
     """The function of an artifact of runtime python. Modules are imported from the first folder of its file's name."""
-    python = bundle.manifest.generic.python
+    generic = bundle.manifest.part(GenericPart)
+    python = generic.python
     folder, *parts = PurePosixPath(artifact.files[0]).with_suffix("").parts
     if python is None or not parts or not all(part.isidentifier() for part in parts):
         raise BundleError(
@@ -75,7 +77,7 @@ def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
             "such as python/steps.py. Export the function again."
         )
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    has_rows = bool(bundle.manifest.generic.max_batch_size)
+    has_rows = bool(generic.max_batch_size)
     return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements, has_rows)
 
 

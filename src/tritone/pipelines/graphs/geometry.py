@@ -14,7 +14,8 @@ from itertools import groupby
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES, MAX_COUNT, MAX_STATE_BYTES, State, Streaming
+from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES, State, Streaming
+from tritone.bundle.part import MAX_COUNT, MAX_STATE_BYTES
 from tritone.errors import BundleError
 from tritone.runtime.graph import TensorSpec
 

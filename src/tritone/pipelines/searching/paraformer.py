@@ -15,6 +15,7 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
+from tritone.kinds.paraformer.part import HotwordsPart
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import MAX_SCORERS, HasOutputs, Searching, SearchSettings
@@ -244,9 +245,8 @@ class HotwordDecoder:
 
     def __init__(self, bundle: Bundle, reads: Graph, decodes: Graph) -> None:
         """Take the graph that makes vectors of phrases and that which decodes with them."""
-        assert bundle.manifest.hotwords is not None
         assert bundle.manifest.tokens.sos_id is not None
-        self.no_bias = bundle.manifest.hotwords.no_bias
+        self.no_bias = bundle.manifest.part(HotwordsPart).no_bias
         self.phrases = lru_cache(MAX_SCORERS)(Phrases(bundle).ids)
         self._none = (bundle.manifest.tokens.sos_id,)  # the last of each list, which is no phrase
         self._reads, self._decodes = reads, decodes

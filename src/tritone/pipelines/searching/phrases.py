@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, InputError
+from tritone.kinds.paraformer.part import HotwordsPart
 from tritone.paths import open_file, plain_text
 
 MAX_TOKENS = 16  # of a phrase; graphs take so many, since an LSTM cannot be traced for any number of them
@@ -33,8 +34,7 @@ class Phrases:
             BundleError: the file of words cannot be read, or is damaged.
             InputError: there are too many, one has a weight that is not above 0, or it cannot be written.
         """
-        part = self._bundle.manifest.hotwords
-        assert part is not None
+        part = self._bundle.manifest.part(HotwordsPart)
         if part.max_phrases is not None and len(hotwords) > part.max_phrases:
             raise InputError(f"this model takes at most {part.max_phrases} hotwords, got {len(hotwords)}; send fewer")
         if rarer := [phrase for phrase, weight in hotwords if weight <= 0]:
@@ -71,8 +71,7 @@ class Phrases:
     @cached_property
     def _lines(self) -> list[str]:
         """The lines of the file in order, each with one space between words; of equal words the last one's."""
-        assert self._bundle.manifest.hotwords is not None
-        if (name := self._bundle.manifest.hotwords.words) is None:
+        if (name := self._bundle.manifest.part(HotwordsPart).words) is None:
             return []
         path = self._bundle.file(name)
         with open_file(path) as file:

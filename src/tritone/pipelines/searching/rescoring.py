@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Decoder
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.kinds.ctc.part import DecoderPart
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.decoder_sizes import DecoderSize, plan_calls
@@ -70,11 +70,11 @@ class Rescorer:
 
     def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the decoder; arguments and errors as of `open_chosen`."""
-        settings = bundle.manifest.decoder
+        settings = bundle.manifest.find(DecoderPart)
         self.artifact, self._graph = open_chosen(bundle, "decoder", placement)
         if settings is None:
             raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
-        self._settings: Decoder = settings
+        self._settings: DecoderPart = settings
         self._vocab_size = bundle.manifest.tokens.size
         # An engine has limits of its own; calls with more rows it cuts itself.
         most = self._graph.inputs["encoder_out"].most, self._graph.inputs["hypotheses"].most

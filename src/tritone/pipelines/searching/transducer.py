@@ -13,6 +13,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
+from tritone.kinds.transducer.part import TransducerPart
 from tritone.later import later
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -53,7 +54,7 @@ class GraphNetwork:
 
     def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the graphs; arguments and errors as of `open_chosen`."""
-        settings = bundle.manifest.transducer
+        settings = bundle.manifest.find(TransducerPart)
         if settings is None:
             raise BundleError(f"{bundle.path} is no transducer: `transducer` in its manifest is empty")
         self.predictor, self.predictor_graph = open_chosen(bundle, "predictor", placement)
@@ -262,7 +263,7 @@ class TransducerSearching(Searching):
 
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
-        settings = bundle.manifest.transducer
+        settings = bundle.manifest.find(TransducerPart)
         if mode == "fast-beam" and settings is not None and settings.states:
             named = "a TDT model" if settings.durations else "a transducer"
             return (
@@ -292,8 +293,7 @@ class TransducerSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
-        described = bundle.manifest.transducer
-        assert described is not None
+        described = bundle.manifest.part(TransducerPart)
         self._max_symbols = described.max_symbols
         self._stateful = cast(StatefulNetwork, network) if described.states else None
         self._cache = PredictorCache(network)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tritone.audio.waveform import Samples, widened
-from tritone.bundle.manifest import EncoderDecoder
 from tritone.bundle.vocabulary import Vocabulary
 from tritone.errors import BundleError
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
 from tritone.longform.cutting import Cutter, Cutting
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.course import Course, Encode, Write
@@ -29,8 +29,8 @@ class AttendedPipeline(WhisperPipeline):
 
     quick: ClassVar[dict[str, Any]] = {}
 
-    def _opened(self, placement: Placement) -> tuple[EncoderDecoder, int]:
-        special = self.bundle.manifest.encoder_decoder
+    def _opened(self, placement: Placement) -> tuple[EncoderDecoderPart, int]:
+        special = self.bundle.manifest.find(EncoderDecoderPart)
         if special is None:
             raise BundleError(f"{self.bundle.path} is of kind {self.bundle.manifest.kind!r} and no encoder-decoder.")
         self._silent = frozenset(special.silent)
@@ -99,7 +99,7 @@ def parts(count: int, longest: int, waveform: Samples, sample_rate: int) -> list
     return found
 
 
-def job(special: EncoderDecoder, options: DecodingOptions, audio_s: float) -> Job:
+def job(special: EncoderDecoderPart, options: DecodingOptions, audio_s: float) -> Job:
     """What is to be written of so much audio."""
     codes = {"language": options.language or special.language, "target_language": target_language(options, special)}
     asked = {
@@ -138,7 +138,7 @@ def job(special: EncoderDecoder, options: DecodingOptions, audio_s: float) -> Jo
 
 
 def timed_words(
-    tokens: Sequence[int], special: EncoderDecoder, silent: frozenset[int], vocabulary: Vocabulary, offset_s: float
+    tokens: Sequence[int], special: EncoderDecoderPart, silent: frozenset[int], vocabulary: Vocabulary, offset_s: float
 ) -> list[Span]:
     """The words of a text that has a time before and after each; of one without times none."""
     if special.times is None:

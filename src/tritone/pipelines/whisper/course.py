@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.byte_level import ByteLevelBpe
-from tritone.bundle.manifest import Whisper
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.pipelines.whisper.windows import FRAMES_PER_STEP, cut
 from tritone.pipelines.whisper.words import words_of
@@ -32,7 +32,7 @@ KEEP_CONTEXT_BELOW = 0.5  # text of a window that was sampled at a higher temper
 class Model:
     """What courses know of a model. Times are in samples."""
 
-    special: Whisper
+    special: WhisperPart
     bpe: ByteLevelBpe
     sample_rate: int
     frame_shift: int
@@ -299,7 +299,7 @@ class Transcribing:
         )
 
 
-def known_language(special: Whisper, options: DecodingOptions) -> str:
+def known_language(special: WhisperPart, options: DecodingOptions) -> str:
     """The language that needs no detection: the one that is given, or the only one there may be; else empty."""
     if not special.languages:
         return ENGLISH
@@ -307,7 +307,7 @@ def known_language(special: Whisper, options: DecodingOptions) -> str:
     return options.language or only[0]
 
 
-def start_tokens(special: Whisper, language: str, options: DecodingOptions) -> list[int]:
+def start_tokens(special: WhisperPart, language: str, options: DecodingOptions) -> list[int]:
     """The tokens that say what is to be written: the language and the task, where the model has them."""
     if not special.languages:
         return [special.sot]

@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import EncoderDecoder, Role, Whisper
+from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, OperatorError
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.driving import UNDER_WAY
 from tritone.pipelines.whisper.network import features_of
+from tritone.pipelines.whisper.options import special_of
 from tritone.preparing import timed
 from tritone.runtime import Graph
 from tritone.runtime.cuda.held import Held
@@ -56,13 +59,13 @@ def open_device(
         BundleError: a program is damaged, or lacks a tensor of Whisper's.
         OperatorError: the device has too little memory.
     """
-    special = bundle.manifest.attending
+    special = special_of(bundle)
     assert special is not None
     steps = Steps(placement.device, threads=placement.threads, priority=-1)
     paths = [bundle.file(choose(bundle, role, placement).files[0]) for role in ROLES]
     encoder_function, encoder = None, dict[str, Any]()
     with timed(placement.preparing, "weights"):
-        if isinstance(special, EncoderDecoder):
+        if isinstance(special, EncoderDecoderPart):
             encoder_function = read_program(paths[0], steps.device).function(special.encoder_names)
         else:
             encoder = read_weights(paths[0], placement.device)
@@ -85,17 +88,17 @@ def open_device(
         )
 
 
-def sizes_of(special: Whisper | EncoderDecoder) -> Sizes:
+def sizes_of(special: WhisperPart | EncoderDecoderPart) -> Sizes:
     """What the network needs beside its weights."""
-    if isinstance(special, EncoderDecoder):
+    if isinstance(special, EncoderDecoderPart):
         return Sizes(encoder_heads=0, heads=special.heads, form=special.form, positions=special.max_positions)
     assert special.encoder_heads is not None
     return Sizes(encoder_heads=special.encoder_heads, heads=special.heads, alignment_heads=special.alignment_heads)
 
 
-def kernels_of(steps: Steps, special: Whisper | EncoderDecoder) -> Any:
+def kernels_of(steps: Steps, special: WhisperPart | EncoderDecoderPart) -> Any:
     """The kernels for steps of texts, where the device and the heads are such that they can be used."""
-    if isinstance(special, EncoderDecoder):
+    if isinstance(special, EncoderDecoderPart):
         return None  # they know neither windows of any length nor rotary positions
     found = attending_for(str(steps.device))
     return found if found is not None and found.can_attend(special.head_dim) else None
@@ -128,7 +131,7 @@ class OnDevice:
     def __init__(
         self,
         network: Network,
-        special: Whisper | EncoderDecoder,
+        special: WhisperPart | EncoderDecoderPart,
         steps: Steps,
         bins: int,
         *,
@@ -143,7 +146,7 @@ class OnDevice:
         self._encoding = steps.beside()
         self.ahead = steps.ahead
         # Of windows of features; samples are padded to one of a few lengths, up to the most.
-        self._shape = (special.window_frames, bins) if isinstance(special, Whisper) else (special.max_samples,)
+        self._shape = (special.window_frames, bins) if isinstance(special, WhisperPart) else (special.max_samples,)
         specials = Specials(
             eot=special.eot,
             no_timestamps=special.no_timestamps,

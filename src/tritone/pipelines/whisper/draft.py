@@ -6,8 +6,8 @@ Texts, times and confidences stay those of the model alone, see `search/whisper/
 from dataclasses import dataclass, replace
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Whisper
 from tritone.errors import BundleError
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.network import Network
@@ -41,12 +41,12 @@ def check_pair(bundle: Bundle, draft: Bundle) -> None:
     Raises:
         BundleError: one of them is no Whisper model, or they differ in tokens or features; says where.
     """
-    own, other = bundle.manifest.whisper, draft.manifest.whisper
+    own, other = bundle.manifest.find(WhisperPart), draft.manifest.find(WhisperPart)
     for each, found in ((bundle, own), (draft, other)):
         if found is None:
             raise BundleError(f"{each.path} is no Whisper model, and only those can have or be a draft.")
-    assert isinstance(own, Whisper)
-    assert isinstance(other, Whisper)
+    assert isinstance(own, WhisperPart)
+    assert isinstance(other, WhisperPart)
     ours, theirs = bundle.vocabulary.tokens, draft.vocabulary.tokens
     advice = "A draft must have been trained with the same tokens, as base and small, which have all languages, have."
     if len(ours) != len(theirs):
@@ -85,6 +85,5 @@ def open_draft(draft: DraftModel, bundle: Bundle, placement: Placement) -> Netwo
     """The graphs of a model's draft; errors as of `check_pair`, `check_exact` and `open_chosen`."""
     check_pair(bundle, draft.bundle)
     check_exact(bundle, placement)
-    assert draft.bundle.manifest.whisper is not None
     own = replace(placement, precision=draft.precision, runtime=None)
-    return Network(draft.bundle, own, draft.bundle.manifest.whisper)
+    return Network(draft.bundle, own, draft.bundle.manifest.part(WhisperPart))

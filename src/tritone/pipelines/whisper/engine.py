@@ -19,8 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import EncoderDecoder, Whisper
 from tritone.errors import InputError, OperatorError
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.whisper.course import Align, Ask, Detected, Encode, Write
 from tritone.pipelines.whisper.driving import Driver, RecordingUnderWay
@@ -89,7 +90,7 @@ class Engine(Driver):
     def __init__(
         self,
         device: Device,
-        special: Whisper | EncoderDecoder,
+        special: WhisperPart | EncoderDecoderPart,
         vocab: int,
         work: WorkLog,
         frame_shift: int,

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio.waveform import Samples, widened
+from tritone.bundle.attending import AttendingPart
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Attending, EncoderDecoder, Whisper
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import Graph
@@ -31,7 +33,7 @@ def features_of(graph: Graph, waveform: Samples) -> Array:
 class Network:
     """The opened graphs of a bundle."""
 
-    def __init__(self, bundle: Bundle, placement: Placement, special: Whisper | EncoderDecoder) -> None:
+    def __init__(self, bundle: Bundle, placement: Placement, special: WhisperPart | EncoderDecoderPart) -> None:
         """Open them; errors as of `open_chosen`."""
         self.special = special
         # A CPU has enough to do with the 1,500 positions of one window, whose scores alone take 54 MB in tiny.en.
@@ -56,13 +58,15 @@ class Network:
     def _inputs(self, windows: Sequence[Array]) -> dict[str, Array]:
         """What the encoder takes of some windows."""
         counts = np.array([len(window) for window in windows])
-        if isinstance(self.special, Whisper):
+        if isinstance(self.special, WhisperPart):
             batch = np.zeros((len(windows), self.special.window_frames, self.num_bins), np.float32)
         else:
             batch = np.zeros((len(windows), counts.max()), np.float32)
         for row, window in zip(batch, windows, strict=True):
             row[: len(window)] = window
-        return {"features": batch} if isinstance(self.special, Whisper) else {"waveform": batch, "num_samples": counts}
+        return (
+            {"features": batch} if isinstance(self.special, WhisperPart) else {"waveform": batch, "num_samples": counts}
+        )
 
 
 class Windows:
@@ -172,7 +176,7 @@ class CachedDecoder:
     In a call rows lie as their windows do, so they are in another order there than in the caller's.
     """
 
-    def __init__(self, graph: Graph, special: Attending, windows: Windows) -> None:
+    def __init__(self, graph: Graph, special: AttendingPart, windows: Windows) -> None:
         self._graph, self._special, self._windows = graph, special, windows
         self._blocks: list[Block] = []
         self._rows: list[Row] = []

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
-from tritone.bundle.manifest import EncoderDecoder, Whisper
+from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
+from tritone.kinds.encoder_decoder.part import EncoderDecoderPart
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.options.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
 Policy = Literal["alignatt", "agreement"]  # see `settling.py`
@@ -30,6 +32,11 @@ MAX_LANGUAGES = 200
 ENGLISH = "en"
 LEAST_TEMPERATURE = 1e-6
 FALLBACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def special_of(bundle: Bundle) -> WhisperPart | EncoderDecoderPart | None:
+    """What the manifest says of a decoder that attends to audio; None if the model has none."""
+    return bundle.manifest.find(WhisperPart) or bundle.manifest.find(EncoderDecoderPart)
 
 
 def _read_temperatures(value: Any) -> tuple[float, ...]:
@@ -251,7 +258,9 @@ class DecodingOptions:
         return replace(self, **asked)
 
 
-def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, num_tokens: int) -> DecodingOptions:
+def check_options(
+    options: DecodingOptions, special: WhisperPart | EncoderDecoderPart, num_tokens: int
+) -> DecodingOptions:
     """The same options, after making sure that a model with `num_tokens` tokens has what they ask for.
 
     Raises:
@@ -259,7 +268,7 @@ def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, n
     """
     if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
         raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
-    if isinstance(special, EncoderDecoder):
+    if isinstance(special, EncoderDecoderPart):
         return _check_encoder_decoder(options, special)
     for name in OF_ENCODER_DECODERS:
         if getattr(options, name) != getattr(DecodingOptions, name):
@@ -290,7 +299,7 @@ def check_options(options: DecodingOptions, special: Whisper | EncoderDecoder, n
     return options
 
 
-def _check_encoder_decoder(options: DecodingOptions, special: EncoderDecoder) -> DecodingOptions:
+def _check_encoder_decoder(options: DecodingOptions, special: EncoderDecoderPart) -> DecodingOptions:
     unfit = [
         name
         for name in PARAMETERS
@@ -320,7 +329,7 @@ def _check_encoder_decoder(options: DecodingOptions, special: EncoderDecoder) ->
     return options
 
 
-def target_language(options: DecodingOptions, special: EncoderDecoder) -> str:
+def target_language(options: DecodingOptions, special: EncoderDecoderPart) -> str:
     """The language that a text is to be in; empty if the model has no choice."""
     if options.target_language or options.task == "translate":
         return options.target_language or ENGLISH

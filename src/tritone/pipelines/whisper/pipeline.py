@@ -21,6 +21,7 @@ from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.byte_level import ByteLevelBpe
 from tritone.errors import BundleError, InputError, OperatorError, TritoneError
+from tritone.kinds.whisper.part import WhisperPart
 from tritone.pipelines.graphs.choice import choose, open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import WorkLog
@@ -54,7 +55,7 @@ def engine_obstacle(bundle: Bundle, placement: Placement) -> str | None:
     runtimes = {choose(bundle, role, placement).runtime for role in ("encoder", "decoder")}
     if runtimes != {"torch"}:
         return f"its graphs are for {', '.join(sorted(runtimes))}; export it for runtime torch"
-    if bundle.manifest.whisper is not None and bundle.manifest.whisper.encoder_heads is None:
+    if (part := bundle.manifest.find(WhisperPart)) is not None and part.encoder_heads is None:
         return "its manifest does not have encoder_heads; export it again"
     return None
 
@@ -105,7 +106,7 @@ class WhisperPipeline:
 
     def _opened(self, placement: Placement) -> tuple[Any, int]:
         """Open what is the kind's own; returns the manifest's part, and the samples of a frame of windows."""
-        bundle, special = self.bundle, self.bundle.manifest.whisper
+        bundle, special = self.bundle, self.bundle.manifest.find(WhisperPart)
         if special is None:
             raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
         frame_shift = bundle.manifest.features.frame_shift

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.bundle.manifest import Attending as Decoder
+from tritone.bundle.attending import AttendingPart as Decoder
 from tritone.pipelines.whisper.course import Align, Aligned
 from tritone.pipelines.whisper.driving import RecordingUnderWay
 from tritone.pipelines.whisper.windows import FRAMES_PER_STEP

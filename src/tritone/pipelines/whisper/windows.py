@@ -10,7 +10,7 @@ Source: openai/whisper whisper/transcribe.py.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tritone.bundle.manifest import Whisper
+from tritone.kinds.whisper.part import WhisperPart
 
 FRAMES_PER_STEP = 2  # of features, from one time to the next that a token can have
 
@@ -24,7 +24,7 @@ class Piece:
     tokens: tuple[int, ...]
 
 
-def cut(tokens: Sequence[int], num_frames: int, special: Whisper) -> tuple[list[Piece], int]:
+def cut(tokens: Sequence[int], num_frames: int, special: WhisperPart) -> tuple[list[Piece], int]:
     """Cut a window.
 
     Args:

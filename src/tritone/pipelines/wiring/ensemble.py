@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Generic, GenericInput, GenericOutput
 from tritone.errors import InputError, OperatorError
+from tritone.kinds.generic.part import GenericInput, GenericOutput, GenericPart
 from tritone.pipelines.generic.model import ArrayModel, Asked, GenericModel
 from tritone.pipelines.generic.pipeline import GenericPipeline
 from tritone.pipelines.generic.tensors import checked
@@ -46,7 +46,7 @@ class Ensemble(ArrayModel):
         """
         self.spec = spec
         self.wiring = wire(spec, bundles, MAX_BATCH_SIZE)
-        self.tensors = Generic(
+        self.tensors = GenericPart(
             inputs=tuple(GenericInput(name=each.name, type=each.type, dims=each.dims) for each in self.wiring.inputs),
             outputs=tuple(
                 GenericOutput(name=each.name, type=each.type, dims=each.dims) for each in self.wiring.outputs
@@ -113,7 +113,7 @@ class _Step:
 
     def __init__(self, bundle: Bundle, placement: Placement, models: Asked) -> None:
         self._kind, self._rate = kind_of(bundle), bundle.manifest.audio_rate or 0
-        if bundle.manifest.tensors is not None:
+        if bundle.manifest.find(GenericPart) is not None:
             self._pipeline: Any = GenericPipeline(bundle, placement=placement, models=models)
         else:
             self._pipeline = self._kind.open(bundle, placement=placement, max_audio_s=MAX_AUDIO_S)

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
+from tritone.kinds.generic.part import GenericPart
 from tritone.pipelines.kind import Mode, kind_of
 from tritone.pipelines.wire import Tensor
 from tritone.pipelines.wiring.spec import EnsembleSpec, split
@@ -89,7 +90,7 @@ class _Ends:
             )
         self.inputs = {each.name: each for each in kind.inputs(bundle)}
         self.outputs = {each.name: each for each in kind.outputs(bundle)}
-        generic = bundle.manifest.tensors
+        generic = bundle.manifest.find(GenericPart)
         self.rows = None if generic is None else generic.max_batch_size
         self.decoupled = generic is not None and generic.python is not None and generic.python.decoupled
         if generic is not None and generic.is_sequence:
@@ -140,7 +141,7 @@ def _calls(spec: EnsembleSpec, bundles: Mapping[str, Bundle]) -> Iterator[str]:
     """Models that are called and not there, or there and not called."""
     wanted: dict[str, str] = {}
     for name in (*spec.steps, *spec.models):
-        tensors = bundles[name].manifest.tensors
+        tensors = bundles[name].manifest.find(GenericPart)
         for called in tensors.python.calls if tensors is not None and tensors.python is not None else ():
             wanted[called] = name
     for called, name in wanted.items():

@@ -52,7 +52,7 @@ class Column(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Specials:
-    """Ids of a model's tokens, see `bundle.manifest.Whisper`."""
+    """Ids of a model's tokens, see `kinds.whisper.part.WhisperPart`."""
 
     eot: int
     no_timestamps: int
