@@ -105,7 +105,7 @@ def test_a_served_model_has_the_same_options(bundle: Path, tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     config = (tmp_path / "repository" / "w" / "config.pbtxt").read_text(encoding="utf-8")
     settings = text_format.Parse(config, model_config_pb2.ModelConfig()).parameters
-    assert read_decoding(settings["decoding"].string_value) == DecodingOptions(
+    assert read_decoding(json.dumps(json.loads(settings["served"].string_value)["decoding"])) == DecodingOptions(
         language="de", beam=3, temperature=(0.0,), no_speech_threshold=None, previous_text=False
     )
     refused = CliRunner().invoke(app, ["build", "demo-asr", "--task", "translate", "--output", str(tmp_path / "other")])

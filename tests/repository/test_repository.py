@@ -1,6 +1,7 @@
 """Writing repositories: what Triton is told, and what is never overwritten."""
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -88,7 +89,11 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "max_queued_s" value { string_value: "1333.3" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
         parameters { key: "search" value { string_value: "greedy" } }
-        parameters { key: "searches" value { string_value: "greedy,prefix-beam" } }
+        parameters { key: "kind" value { string_value: "ctc" } }
+        parameters {
+          key: "served"
+          value { string_value: '{"answers": "transcripts", "searches": ["greedy", "prefix-beam"]}' }
+        }
         parameters { key: "beam" value { string_value: "0" } }
         parameters { key: "nbest" value { string_value: "1" } }
         parameters { key: "lm_unit" value { string_value: "auto" } }
@@ -141,6 +146,13 @@ def test_the_command_puts_different_numbers_of_instances_on_gpus(toy_bundle: Pat
 def test_settings_survive_the_way_through_the_config() -> None:
     settings = Settings(sample_rate=8000, threads=3, max_audio_s=12.25, max_streams=7, idle_timeout_s=0.5)
     assert Settings.from_parameters(settings.to_parameters() | {"EXECUTION_ENV_PATH": "triton's own"}) == settings
+
+
+def test_settings_of_repositories_that_listed_what_a_model_knows_are_read() -> None:
+    before = {"sample_rate": "8000", "searches": "", "languages": "de,en", "decoding": '{"beam": 3}'}
+    settings = Settings.from_parameters(before)
+    assert json.loads(settings.served) == {"languages": ["de", "en"], "decoding": {"beam": 3}}
+    assert json.loads(settings.decoding) == {"beam": 3}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ How to search and how to embed are named where requests have them, and have thei
 `EmbedFields`. The rest is named here alone.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -26,6 +27,7 @@ MACHINE_SHARE = 0.25  # several models share a machine
 MB = 10**6
 DRAINING = "TRITONE_DRAINING"  # environment variable: while the file that it names exists no stream may begin
 GENERIC: Final = "generic"  # the kind of models without audio
+LISTED = ("searches", "languages", "abilities", "windows", "speakers")  # with commas, in repositories of before
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
 
@@ -57,21 +59,19 @@ class ModelParameters(SearchParameters, EmbedParameters):
 class Settings(ModelParameters):
     """Settings of one served model.
 
-    `kind`: `generic` of a model without audio; empty of all others. `sample_rate`: Hz, of the bundle, for clients that
-    read the model's configuration. `bundle`: its folder, relative to the model's version folder, as are `lm` and
-    `hotwords`. `threads`: of one instance, 0 shares the machine's cores among the instances. `runtime`, `precision`:
-    which of the bundle's graphs to run; empty takes the first that can. `compile`: sizes of calls to compile the
-    network for when the model is loaded, see `Placement.compile`; empty: what was compiled before is used.
-    `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
-    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `memory_mb`: what one
-    process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
-    be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an ensemble the model is, or
-    `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `decoding`: how a Whisper model
-    transcribes, its request parameters as JSON. `searches`: the modes of search that requests may choose, with commas
-    between, `languages` and `speakers`: those that they may name, and `abilities`, see `Kind.abilities`, all for
-    clients; empty reports nothing. `windows`: of a segmentation network, samples of a window, between frames, and that
-    a frame sees, with commas between, for clients. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a
-    comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead, relative to the version
+    `kind`: of the bundle, or `generic` of any model without audio; empty in repositories of before. `sample_rate`: Hz,
+    of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to the model's
+    version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores among the
+    instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can. `compile`:
+    sizes of calls to compile the network for when the model is loaded, see `Placement.compile`; empty: what was
+    compiled before is used. `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may
+    not. `max_streams`: open streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is
+    closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
+    seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
+    part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
+    least. `served`: what clients are told, JSON of `Kind.served`, and as `decoding` how a Whisper model transcribes
+    where a request does not say; empty reports nothing. `tensors`: what clients of an ensemble call WAV and WAV_LENS,
+    with a comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead, relative to the version
     folder, and `draft_precision`, in which it runs; empty: none, and its first.
     """
 
@@ -80,12 +80,7 @@ class Settings(ModelParameters):
     stage: str = ""
     min_padded_s: float = 0.0
     tensors: str = ""
-    decoding: str = ""
-    searches: str = ""
-    languages: str = ""
-    abilities: str = ""
-    windows: str = ""
-    speakers: str = ""
+    served: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -101,9 +96,12 @@ class Settings(ModelParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind not in ("", GENERIC):
-            raise ValueError(f"kind must be {GENERIC} or empty, got {self.kind!r}")
-        for name in (*(() if self.kind else ("sample_rate",)), "max_audio_s", "max_streams", "idle_timeout_s"):
+        for name in (
+            *(() if self.kind == GENERIC else ("sample_rate",)),
+            "max_audio_s",
+            "max_streams",
+            "idle_timeout_s",
+        ):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
         if self.stage not in ("", ENSEMBLE, *STAGES):
@@ -124,9 +122,9 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"speakers", "min_padded_s", "tensors", "decoding", "compile", "memory_mb", "max_queued_s"}
+        usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
-        if self.kind:
+        if self.kind == GENERIC:
             usual = {each.name for each in fields(self)}
         given = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in given if (text := to_text(getattr(self, each.name)))}
@@ -139,7 +137,7 @@ class Settings(ModelParameters):
             ValueError: a parameter is unknown, missing, or not a number where one is needed.
         """
         known = get_type_hints(cls)
-        values: dict[str, Any] = {}
+        parameters, values = _without_old(parameters), dict[str, Any]()
         for name, text in parameters.items():
             if name.isupper():
                 continue
@@ -149,7 +147,7 @@ class Settings(ModelParameters):
                 values[name] = from_text(known[name], text)
             except ValueError as error:
                 raise ValueError(f"model parameter {name} must be {error}, got {text!r}") from error
-        if "sample_rate" not in values and not values.get("kind"):
+        if "sample_rate" not in values and values.get("kind") != GENERIC:
             raise ValueError("model parameter sample_rate is missing; build the repository again")
         return cls(**values)
 
@@ -157,6 +155,11 @@ class Settings(ModelParameters):
     def from_model_config(cls, config: Mapping[str, Any]) -> "Settings":
         """Read settings from Triton's model configuration in its JSON form."""
         return cls.from_parameters({k: v["string_value"] for k, v in config.get("parameters", {}).items()})
+
+    @property
+    def decoding(self) -> str:
+        """How a Whisper model transcribes where a request does not say, as JSON."""
+        return json.dumps(json.loads(self.served or "{}").get("decoding", {}))
 
     @property
     def tensor_names(self) -> tuple[str, str]:
@@ -176,6 +179,16 @@ class Settings(ModelParameters):
         """
         share = math.inf if machine is None else machine / MB * MACHINE_SHARE
         return self.memory_mb or max(MEMORY_MB, min(MEMORY_MB_A_THREAD * threads, share))
+
+
+def _without_old(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Parameters with `served` in place of the texts that repositories had before there was one."""
+    found = dict(parameters)
+    listed = {name: found.pop(name).split(",") for name in LISTED if name in found}
+    told: dict[str, Any] = {name: values for name, values in listed.items() if any(values)}
+    if "decoding" in found:
+        told["decoding"] = json.loads(found.pop("decoding"))
+    return {**found, "served": json.dumps(told)} if told else found
 
 
 def to_text(value: object) -> str:

@@ -1,5 +1,6 @@
 """The models a server offers, as a client needs to know them."""
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,22 @@ FOR: Mapping[str, str] = {
     "synthesis": "for speech synthesis",
 }
 """How models that write no text are called."""
+
+ANSWERS: Mapping[str, Kind] = {
+    "transcripts": "offline",
+    "embeddings": "embedding",
+    "activity": "activity",
+    "diarization": "diarization",
+    "segmentation": "segmentation",
+    "synthesis": "synthesis",
+}
+"""What models answer, as repositories say it."""
+STREAMING: Mapping[Kind, Kind] = {
+    "offline": "streaming",
+    "activity": "activity-streaming",
+    "diarization": "diarization-streaming",
+}
+"""How models for whole recordings are called where they are for streams."""
 
 GREEDY = "greedy"  # the mode of search without a beam
 
@@ -201,29 +218,12 @@ class ModelInfo:
             }
             for part in ("input", "output")
         )
-        kind: Kind = "other"
-        if WAVEFORM in inputs and TEXT in outputs:
-            kind = "streaming" if "sequence_batching" in config else "offline"
-        elif WAVEFORM in inputs and EMBEDDING in outputs:
-            kind = "embedding"
-        elif WAVEFORM in inputs and SEGMENTS in outputs:
-            # One that tells speakers apart has a probability for each of them.
-            by_speaker = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
-            if "sequence_batching" in config:
-                kind = "diarization-streaming" if by_speaker else "activity-streaming"
-            else:
-                kind = "diarization" if by_speaker else "activity"
-        elif TO_SPEAK in inputs and SPOKEN in outputs:
-            kind = "synthesis"
         parameters = config.get("parameters", {})
-        decodes = "decoding" in parameters
-        # Of repositories that do not say it, all such models are Whisper's.
-        usual = "prompt,word_times,detect,translate" if decodes else ""
-        abilities = parameters.get("abilities", {}).get("string_value", usual).split(",")
-        sizes = parameters.get("windows", {}).get("string_value", "").split(",")
-        windows = tuple(map(int, sizes)) if len(sizes) == 3 and all(each.isdecimal() for each in sizes) else ()
-        if kind == "other" and WAVEFORM in inputs and PROBABILITIES in outputs and windows:
-            kind = "segmentation"
+        served = _served(config) or _guessed(parameters, inputs, outputs)
+        decodes, abilities, windows = "decoding" in served, served.get("abilities", ()), served.get("windows", ())
+        kind: Kind = ANSWERS.get(served.get("answers", ""), "other")
+        if "sequence_batching" in config:
+            kind = STREAMING.get(kind, kind)
         return cls(
             name=config["name"],
             kind=kind,
@@ -232,9 +232,9 @@ class ModelInfo:
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or decodes,
-            searches=tuple(filter(None, parameters.get("searches", {}).get("string_value", "").split(","))),
-            languages=tuple(filter(None, parameters.get("languages", {}).get("string_value", "").split(","))),
-            speakers=tuple(filter(None, parameters.get("speakers", {}).get("string_value", "").split(","))),
+            searches=tuple(served.get("searches", ())),
+            languages=tuple(served.get("languages", ())),
+            speakers=tuple(served.get("speakers", ())),
             decodes=decodes,
             has_prompt="prompt" in abilities,
             finds_language="detect" in abilities,
@@ -246,12 +246,54 @@ class ModelInfo:
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
-            windows=windows if kind == "segmentation" else (),
+            windows=tuple(windows) if kind == "segmentation" else (),
             is_sequence="sequence_batching" in config,
             inputs=inputs,
             outputs=outputs,
             stages=tuple(each["model_name"] for each in config.get("ensemble_scheduling", {}).get("step", ())),
         )
+
+
+def _served(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the repository says of a model; empty of one that was built before repositories did, or is not ours."""
+    try:
+        found = json.loads(config.get("parameters", {}).get("served", {}).get("string_value", "{}"))
+    except ValueError as error:
+        raise OperatorError(
+            f"model '{config['name']}': parameter served is no JSON ({error}). Build the repository again."
+        ) from error
+    return found if isinstance(found, dict) and "answers" in found else {}
+
+
+def _guessed(
+    parameters: Mapping[str, Any], inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """What a repository of before would say of a model, by its tensors and the texts that it has instead."""
+
+    def listed(name: str) -> list[str]:
+        return [each for each in parameters.get(name, {}).get("string_value", "").split(",") if each]
+
+    served: dict[str, Any] = {name: listed(name) for name in ("searches", "languages", "abilities", "speakers")}
+    if "decoding" in parameters:
+        # Of repositories that do not say it, all such models are Whisper's.
+        usual = {} if "abilities" in parameters else {"abilities": ["prompt", "word_times", "detect", "translate"]}
+        served |= {"decoding": {}, **usual}
+    windows = listed("windows")
+    if len(windows) == 3 and all(each.isdecimal() for each in windows):
+        served["windows"] = [int(each) for each in windows]
+    if WAVEFORM in inputs and TEXT in outputs:
+        served["answers"] = "transcripts"
+    elif WAVEFORM in inputs and EMBEDDING in outputs:
+        served["answers"] = "embeddings"
+    elif WAVEFORM in inputs and SEGMENTS in outputs:
+        # One that tells speakers apart has a probability for each of them.
+        by_speaker = PROBABILITIES in outputs and len(outputs[PROBABILITIES].dims) > 1
+        served["answers"] = "diarization" if by_speaker else "activity"
+    elif TO_SPEAK in inputs and SPOKEN in outputs:
+        served["answers"] = "synthesis"
+    elif WAVEFORM in inputs and PROBABILITIES in outputs and "windows" in served:
+        served["answers"] = "segmentation"
+    return served
 
 
 def choose(

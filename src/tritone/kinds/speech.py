@@ -46,6 +46,7 @@ class SpeechKind(Kind):
     does = "it writes text"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.recognizer:Recognizer"
+    answers = "transcripts"
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic", "decoder")
     options = SearchOptions

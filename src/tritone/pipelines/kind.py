@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 Mode = Literal["offline", "streaming", "embedding", "synthesis", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
+Answers = Literal["transcripts", "embeddings", "activity", "diarization", "segmentation", "synthesis", "other"]
+TOLD = ("searches", "languages", "abilities", "windows", "speakers")
+"""Methods of a kind whose answers clients are told."""
 Specs = dict[str, TensorSpec]
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -67,6 +70,7 @@ class Kind(ABC):
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
     in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
     parts: ClassVar[Parts] = Parts()  # what a manifest has; of ours, `PARTS` of the module `part` beside the kind's
+    answers: ClassVar[Answers] = "other"  # what clients ask it for
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
     writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
@@ -122,6 +126,11 @@ class Kind(ABC):
         return ()
 
     # Serving.
+
+    def served(self, bundle: Bundle) -> dict[str, Any]:
+        """What clients are told of a bundle's model: what it answers, and which of all that may be asked it knows."""
+        found = {name: list(getattr(self, name)(bundle)) for name in TOLD}
+        return {"answers": self.answers} | {name: values for name, values in found.items() if values}
 
     @abstractmethod
     def open(self, bundle: Bundle, *, placement: Placement, max_audio_s: float, defaults: Any = None) -> Pipeline:

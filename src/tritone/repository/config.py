@@ -256,17 +256,7 @@ def model_config(
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=options.usual_instances.groups(),
         model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
-        parameters=parameters_of(
-            replace(
-                settings,
-                searches=",".join(kind.searches(bundle)),
-                languages=",".join(kind.languages(bundle)),
-                abilities=",".join(kind.abilities(bundle)),
-                windows=",".join(map(str, kind.windows(bundle))),
-                speakers=",".join(kind.speakers(bundle)),
-            ),
-            kind,
-        ),
+        parameters=parameters_of(replace(settings, served=_served(kind, bundle, options)), kind),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))
@@ -276,6 +266,12 @@ def model_config(
     else:
         config.dynamic_batching.CopyFrom(dynamic_batching(options))
     return config
+
+
+def _served(kind: Kind, bundle: Bundle, options: ModelOptions) -> str:
+    """What clients of a model are told, and how it decodes, as one JSON."""
+    own = {"decoding": json.loads(options.whisper_decoding)} if kind.options is DecodingOptions else {}
+    return json.dumps(kind.served(bundle) | own, ensure_ascii=False)
 
 
 def settings_of(
@@ -289,11 +285,11 @@ def settings_of(
         values |= {name: None for name in OF_STREAMS if name in values}
     return Settings(
         **values | dict(files or {}),
+        kind=kind.name,
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
         compile=options.compile,
-        decoding=options.whisper_decoding if kind.options is DecodingOptions else "",
         precision=options.precision,
         draft_precision=options.draft_precision,
         max_audio_s=options.longest_s,

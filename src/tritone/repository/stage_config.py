@@ -1,5 +1,6 @@
 """The `config.pbtxt` of an ensemble and of its stages, made from what the graphs say of themselves."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -178,7 +179,9 @@ def ensemble_config(
         input=_unragged(inputs),
         output=outputs,
         ensemble_scheduling=pb.ModelEnsembling(step=steps),
-        parameters=parameters_of(replace(settings, lm="", hotwords="", stage=ENSEMBLE), kind),
+        parameters=parameters_of(
+            replace(settings, lm="", hotwords="", stage=ENSEMBLE, served=json.dumps({"answers": kind.answers})), kind
+        ),
     )
 
 

@@ -31,6 +31,7 @@ class DiarizationKind(Kind):
     does = "it says who speaks when"
     usage = "Load it with tritone.load"
     in_process = "tritone.kinds.diarization.model:SpeakerDetector"
+    answers = "diarization"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "streaming_encoder", "streaming": "streaming_encoder"}
     options = TurnOptions

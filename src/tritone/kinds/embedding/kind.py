@@ -26,6 +26,7 @@ class EmbeddingKind(Kind):
     does = "it makes embeddings"
     usage = "Use it with `tritone embed` or tritone.load"
     in_process = "tritone.pipelines.embedder:Embedder"
+    answers = "embeddings"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"embedding": "encoder"}
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic")

@@ -22,6 +22,7 @@ class SegmentationKind(Kind):
     does = "it tells who talks in each frame of a window"
     usage = "Use it with `tritone diarize --segmentation`, Client.segment or tritone.load"
     in_process = "tritone.kinds.segmentation.model:Segmenter"
+    answers = "segmentation"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     takes_pcm = True

@@ -28,6 +28,7 @@ class SynthesisKind(Kind):
     does = "it speaks texts"
     usage = "Use it with tritone.load or `tritone speak`"
     in_process = "tritone.kinds.synthesis.model:Voice"
+    answers = "synthesis"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"synthesis": "model"}
     options = SynthesisOptions

@@ -25,6 +25,7 @@ class VoiceActivityKind(Kind):
     does = "it finds speech"
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.detector:Detector"
+    answers = "activity"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
     options = ActivityOptions

@@ -29,6 +29,7 @@ class WhisperKind(Kind):
     writes_text = True
     usage = "Load it with tritone.load"
     in_process = "tritone.pipelines.whisper.transcriber:Transcriber"
+    answers = "transcripts"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "encoder"}
     options = DecodingOptions
