@@ -187,7 +187,10 @@ def test_manifests_of_two_minds_are_refused(tmp_path: Path) -> None:
     written = json.loads(path.read_text(encoding="utf-8"))
     for change, expected in (
         ({"kind": "ctc"}, "has no part `synthesis`"),
-        ({"encoder": {"subsampling_rate": 1, "output_dim": 1, "min_samples": 1}}, "no `features` and no `encoder`"),
+        (
+            {"encoder": {"subsampling_rate": 1, "output_dim": 1, "min_samples": 1}},
+            "kind is 'synthesis', which has no part `encoder`",
+        ),
         ({"synthesis": None}, "required but absent"),
     ):
         path.write_text(json.dumps(written | change), encoding="utf-8")

@@ -69,10 +69,10 @@ class Settings(ModelParameters):
     closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
     seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
     part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
-    least. `served`: what clients are told, JSON of `Kind.served`, and as `decoding` how a Whisper model transcribes
-    where a request does not say; empty reports nothing. `tensors`: what clients of an ensemble call WAV and WAV_LENS,
-    with a comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead, relative to the version
-    folder, and `draft_precision`, in which it runs; empty: none, and its first.
+    least. `served`: what clients are told, JSON of `Kind.answers` and `Kind.served`, and as `decoding` how a Whisper
+    model transcribes where a request does not say; empty reports nothing. `tensors`: what clients of an ensemble call
+    WAV and WAV_LENS, with a comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead,
+    relative to the version folder, and `draft_precision`, in which it runs; empty: none, and its first.
     """
 
     kind: str = ""

@@ -264,7 +264,7 @@ def _load(
     opened = Bundle.open(bundle)
     has_words = True
     if opened.manifest.find(AttendingPart) is not None:
-        has_words = "word_times" in kind_of(opened).abilities(opened)
+        has_words = "word_times" in kind_of(opened).served(opened).abilities
         unfit = [name for name, value in given.items() if value is not None and name not in OF_ANY_SEARCH]
         if unfit:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)

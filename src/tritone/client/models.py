@@ -219,7 +219,9 @@ class ModelInfo:
             for part in ("input", "output")
         )
         parameters = config.get("parameters", {})
-        served = _served(config) or _guessed(parameters, inputs, outputs)
+        served = _served(config)
+        if "answers" not in served:
+            served = _guessed(parameters, inputs, outputs) | served
         decodes, abilities, windows = "decoding" in served, served.get("abilities", ()), served.get("windows", ())
         kind: Kind = ANSWERS.get(served.get("answers", ""), "other")
         if "sequence_batching" in config:
@@ -262,13 +264,13 @@ def _served(config: Mapping[str, Any]) -> dict[str, Any]:
         raise OperatorError(
             f"model '{config['name']}': parameter served is no JSON ({error}). Build the repository again."
         ) from error
-    return found if isinstance(found, dict) and "answers" in found else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _guessed(
     parameters: Mapping[str, Any], inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """What a repository of before would say of a model, by its tensors and the texts that it has instead."""
+    """What a repository would say of a model that does not, by its tensors and the texts that those of before have."""
 
     def listed(name: str) -> list[str]:
         return [each for each in parameters.get(name, {}).get("string_value", "").split(",") if each]

@@ -15,7 +15,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
 from tritone.later import later
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage, kind_of
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Served, Specs, Stage, kind_of
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
@@ -65,11 +65,11 @@ class SpeechKind(Kind):
         """Why a model cannot search in a mode, with the way out; None if it can."""
         return self.searching.obstacle(bundle, mode)
 
-    def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        return tuple(bundle.manifest.encoder.languages)
-
-    def searches(self, bundle: Bundle) -> tuple[str, ...]:
-        return tuple(mode for mode in self.modes if self.obstacle(bundle, mode) is None)
+    def served(self, bundle: Bundle) -> Served:
+        return Served(
+            searches=tuple(mode for mode in self.modes if self.obstacle(bundle, mode) is None),
+            languages=tuple(bundle.manifest.encoder.languages),
+        )
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return self.searching.roles(mode)

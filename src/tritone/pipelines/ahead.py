@@ -98,7 +98,7 @@ class Ahead:
         if not isinstance(searching, Searching):
             return None
         kind, own = kind_of(pipeline.bundle), searching.options
-        codes, searches = _codes(kind), kind.searches(pipeline.bundle)
+        codes, searches = _codes(kind), kind.served(pipeline.bundle).searches
         compiled = partial(searching.runs_compiled, in_steps=in_steps)
         ready = codes.get(own.mode) if compiled(own) else None
         if ready is not None:

@@ -16,6 +16,7 @@ names, with a module `kind` that has the object as `KIND`. Other packages name t
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["offline", "streaming", "embedding", "synthesis", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
-Answers = Literal["transcripts", "embeddings", "activity", "diarization", "segmentation", "synthesis", "other"]
-TOLD = ("searches", "languages", "abilities", "windows", "speakers")
-"""Methods of a kind whose answers clients are told."""
+Answers = Literal["transcripts", "embeddings", "activity", "diarization", "segmentation", "synthesis", "other", ""]
 Specs = dict[str, TensorSpec]
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -61,31 +60,63 @@ class Pipeline(Protocol):
         """Compute something, so that the first real request finds everything ready; it is not in `work`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What clients are told of a model beside its tensors.
+
+    `searches`: the modes of search, `languages`, and `speakers` of a voice: those that requests may name. `abilities`:
+    what of the options of decoding they may ask for: `transcribe`: of all; `prompt`: a text before, and temperatures;
+    `detect`: to find the language; `translate`: into English; `word_times`. `windows`: of a model that takes windows,
+    samples of one, between frames, and that a frame sees.
+    """
+
+    searches: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    abilities: tuple[str, ...] = ()
+    windows: tuple[int, ...] = ()
+    speakers: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """What there is of it, for JSON."""
+        return {name: list(values) for name, values in vars(self).items() if values}
+
+
 class Kind(ABC):
     """One kind of models."""
+
+    # What a kind must say.
 
     name: ClassVar[str]  # in manifests
     noun: ClassVar[str]  # in messages: "a speaker model"
     does: ClassVar[str]  # in messages about what it does not do: "it makes embeddings"
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
-    in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
-    parts: ClassVar[Parts] = Parts()  # what a manifest has; of ours, `PARTS` of the module `part` beside the kind's
-    answers: ClassVar[Answers] = "other"  # what clients ask it for
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
-    writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
-    stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
-    modes: ClassVar[tuple[str, ...]] = ()  # of search
-    options: ClassVar[type | None] = None  # of requests: SearchOptions, EmbedOptions, or a class of its own
-    parameters: ClassVar[tuple[str, ...]] = ()  # names of request parameters
+
+    # What it may say of its bundles and graphs.
+
+    parts: ClassVar[Parts] = Parts()  # what a manifest has; of ours, `PARTS` of the module `part` beside the kind's
     optional_outputs: ClassVar[Mapping[str, TensorSpec]] = {}  # that graphs may have beyond `tensors`
     whole_outputs: ClassVar[tuple[str, ...]] = ()  # of the network that are one for an input, however long it is
+    has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
+    call_sizes: ClassVar[tuple[float, ...]] = ()  # of calls whose memory is measured, where it is not that of audio
+
+    # Of its models in process, on a server and in an ensemble.
+
+    in_process: ClassVar[str] = "tritone.pipelines.model:AudioModel"  # what `tritone.load` makes of a bundle
+    answers: ClassVar[Answers] = ""  # what clients ask it for; "": they judge by its tensors
+    stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
+    later: ClassVar[tuple[str, ...]] = ("filling_kernel",)  # what requests may need of the table in `tritone.later`
+    stream_details: ClassVar[str] = ""  # the output of a stream that is made only where it is asked for
+
+    # Of its pipelines, and of requests to them.
+
+    options: ClassVar[type | None] = None  # of requests: SearchOptions, EmbedOptions, or a class of its own
+    parameters: ClassVar[tuple[str, ...]] = ()  # names of request parameters
+    modes: ClassVar[tuple[str, ...]] = ()  # of search
+    writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     allows_silence: ClassVar[bool] = True  # audio too short for the network has a result, an empty one
     takes_pcm: ClassVar[bool] = False  # its pipelines take 16-bit samples as they come
     checks_levels: ClassVar[bool] = False  # its pipelines find samples that are not finite, when they fill blocks
-    stream_details: ClassVar[str] = ""  # the output of a stream that is made only where it is asked for
-    call_sizes: ClassVar[tuple[float, ...]] = ()  # of calls whose memory is measured, where it is not that of audio
-    later: ClassVar[tuple[str, ...]] = ("filling_kernel",)  # what requests may need of the table in `tritone.later`
-    has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
 
     # The bundle and its graphs.
 
@@ -101,36 +132,11 @@ class Kind(ABC):
         """The graphs beside the encoder that searching in a mode needs."""
         return ()
 
-    def searches(self, bundle: Bundle) -> tuple[str, ...]:
-        """The modes of search that requests to a bundle's model may choose."""
-        return ()
-
-    def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        """The languages that requests to a bundle's model may name; none where it takes no language."""
-        return ()
-
-    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
-        """What of the options of decoding requests to a bundle's model may ask for; empty where there are none.
-
-        `transcribe`: of all; `prompt`: a text before, and temperatures; `detect`: to find the language; `translate`:
-        into English; `word_times`.
-        """
-        return ()
-
-    def windows(self, bundle: Bundle) -> tuple[int, ...]:
-        """Samples of a window, between frames, and that a frame sees, of models that take windows; else none."""
-        return ()
-
-    def speakers(self, bundle: Bundle) -> tuple[str, ...]:
-        """Who may be asked to speak, of a voice of several speakers."""
-        return ()
-
     # Serving.
 
-    def served(self, bundle: Bundle) -> dict[str, Any]:
-        """What clients are told of a bundle's model: what it answers, and which of all that may be asked it knows."""
-        found = {name: list(getattr(self, name)(bundle)) for name in TOLD}
-        return {"answers": self.answers} | {name: values for name, values in found.items() if values}
+    def served(self, bundle: Bundle) -> Served:
+        """What requests to a bundle's model may choose among."""
+        return Served()
 
     @abstractmethod
     def open(self, bundle: Bundle, *, placement: Placement, max_audio_s: float, defaults: Any = None) -> Pipeline:

@@ -36,7 +36,7 @@ def fitted(options: ModelOptions, bundle: Bundle, mode: Mode) -> ModelOptions:
     Raises:
         ValueError: longer audio was asked for than there is memory for; the message has the numbers.
     """
-    if windows := kind_of(bundle).windows(bundle):  # which are all that it takes
+    if windows := kind_of(bundle).served(bundle).windows:  # which are all that it takes
         window_s = windows[0] / bundle.manifest.sample_rate
         options = replace(options, max_audio_s=min(window_s, options.max_audio_s or window_s))
     memory = memory_of(bundle, options.runtime, options.precision)

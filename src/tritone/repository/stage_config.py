@@ -172,6 +172,8 @@ def ensemble_config(
     if "decoder" in kind.stages:
         steps.append(_step(names["decoder"], {**_same(handed), WAV_LENS: lens}, written))
     settings = settings_of("offline", options, kind, sample_rate=bundle.manifest.sample_rate)
+    # Clients of ours have no verb for another's tensors.
+    served = json.dumps({"answers": "other" if tensors == "jasper" else kind.answers})
     return pb.ModelConfig(
         name=name,
         platform="ensemble",
@@ -179,9 +181,7 @@ def ensemble_config(
         input=_unragged(inputs),
         output=outputs,
         ensemble_scheduling=pb.ModelEnsembling(step=steps),
-        parameters=parameters_of(
-            replace(settings, lm="", hotwords="", stage=ENSEMBLE, served=json.dumps({"answers": kind.answers})), kind
-        ),
+        parameters=parameters_of(replace(settings, lm="", hotwords="", stage=ENSEMBLE, served=served), kind),
     )
 
 

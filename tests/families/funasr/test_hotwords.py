@@ -160,7 +160,7 @@ def test_a_damaged_file_of_words_is_named(bundle: Bundle, tmp_path: Path) -> Non
 def test_a_paraformer_without_the_part_takes_no_hotwords(tmp_path: Path) -> None:
     folder = funasr_models.write_paraformer(tmp_path / "plain")
     bundle = export_funasr(folder=folder, output=tmp_path / "b", check=False).bundle
-    assert kind_of(bundle).searches(bundle) == ("greedy",)
+    assert kind_of(bundle).served(bundle).searches == ("greedy",)
     with pytest.raises(InputError, match="no part that takes hotwords"):
         OfflinePipeline(bundle).recognize(SIGNALS[:1], [asking(0)])
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tritone.bundle.attending import NUM_FRAMES
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
+from tritone.kinds.attending import AttendingKind, cross_tensors, decoder_tensors
 from tritone.kinds.encoder_decoder.part import PARTS, EncoderDecoderPart
-from tritone.kinds.whisper.kind import WhisperKind, cross_tensors, decoder_tensors
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Mode, Served, Specs
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions
 from tritone.runtime.graph import TensorSpec
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.whisper.attended import AttendedPipeline
 
 
-class EncoderDecoderKind(WhisperKind):
+class EncoderDecoderKind(AttendingKind):
     """Takes recordings of any length; one that is longer than the model takes at once is cut at pauses."""
 
     name = "encoder-decoder"
@@ -24,7 +24,6 @@ class EncoderDecoderKind(WhisperKind):
     does = "its decoder writes the text of a recording, or of parts of it"
     parts = PARTS
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
-    stream_details = ""
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         special = manifest.part(EncoderDecoderPart)
@@ -34,13 +33,11 @@ class EncoderDecoderKind(WhisperKind):
             return dict(WAVEFORMS), {"encoder_out": found, **encoded}
         return decoder_tensors(special, encoded, manifest.tokens.size)
 
-    def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        return tuple(bundle.manifest.part(EncoderDecoderPart).languages)
-
-    def abilities(self, bundle: Bundle) -> tuple[str, ...]:
-        special = bundle.manifest.part(EncoderDecoderPart)
-        able = {"word_times": special.word_times is not None, "translate": ENGLISH in special.languages}
-        return ("transcribe", *(name for name, is_able in able.items() if is_able))
+    def served(self, bundle: Bundle) -> Served:
+        part = bundle.manifest.part(EncoderDecoderPart)
+        able = {"word_times": part.word_times is not None, "translate": ENGLISH in part.languages}
+        abilities = ("transcribe", *(name for name, is_able in able.items() if is_able))
+        return Served(languages=tuple(part.languages), abilities=abilities)
 
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("decoder",)
@@ -49,9 +46,6 @@ class EncoderDecoderKind(WhisperKind):
         from tritone.pipelines.whisper.attended import AttendedPipeline
 
         return AttendedPipeline(bundle, options=defaults, **options)
-
-    def open_streaming(self, bundle: Bundle, **options: Any) -> Any:
-        return Kind.open_streaming(self, bundle, **options)
 
 
 KIND = EncoderDecoderKind()

@@ -9,7 +9,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.kinds.segmentation.part import PARTS, SegmentationPart
 from tritone.kinds.segmentation.pipeline import SegmentationPipeline, segmentation_of, speaker_sets
-from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Served, Specs
 from tritone.pipelines.wire import PROBABILITIES, Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -45,9 +45,9 @@ class SegmentationKind(Kind):
         }
         return dict(WAVEFORMS), outputs
 
-    def windows(self, bundle: Bundle) -> tuple[int, ...]:
+    def served(self, bundle: Bundle) -> Served:
         part = segmentation_of(bundle)
-        return part.window_samples, bundle.manifest.encoder.subsampling_rate, part.field_samples
+        return Served(windows=(part.window_samples, bundle.manifest.encoder.subsampling_rate, part.field_samples))
 
     def open(self, bundle: Bundle, *, defaults: Any = None, **options: Any) -> SegmentationPipeline:
         return SegmentationPipeline(bundle, **options)

@@ -15,7 +15,7 @@ from tritone.kinds.synthesis.part import PARTS, SynthesisPart
 from tritone.kinds.synthesis.phonemes import Espeak
 from tritone.kinds.synthesis.pipeline import MAX_PHONEMES, SynthesisPipeline, synthesis_of
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kind import FLOAT32, INT64, Kind, Mode, Specs
+from tritone.pipelines.kind import FLOAT32, INT64, Kind, Mode, Served, Specs
 from tritone.pipelines.wire import PCM, SPOKEN, TO_SPEAK, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -46,12 +46,9 @@ class SynthesisKind(Kind):
             inputs["speaker"] = TensorSpec(INT64, (None,))
         return inputs, {"waveform": TensorSpec(FLOAT32, (None, None))}
 
-    def languages(self, bundle: Bundle) -> tuple[str, ...]:
-        language = synthesis_of(bundle).language
-        return (language,) if language else ()
-
-    def speakers(self, bundle: Bundle) -> tuple[str, ...]:
-        return tuple(synthesis_of(bundle).speakers)
+    def served(self, bundle: Bundle) -> Served:
+        part = synthesis_of(bundle)
+        return Served(languages=(part.language,) if part.language else (), speakers=tuple(part.speakers))
 
     def check_machine(self, bundle: Bundle) -> None:
         Espeak(synthesis_of(bundle).espeak_voice)
