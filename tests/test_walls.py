@@ -341,7 +341,6 @@ MAY_IMPORT_A_KIND = {
         "families/wespeaker/onnx_model.py": MADE,
         "pipelines/embedder.py": SHARED,
         "pipelines/embedding.py": SHARED,
-        "pipelines/graphs/blocks.py": SHARED,
     },
     "voice_activity": {},
     "diarization": {"families/nemo/diarization.py": MADE, "families/nemo/diarization_export.py": MADE},

@@ -30,6 +30,8 @@ MODULES = {
     "schemes": "tritone.storage.known",
     "storage": "tritone.storage",
     "byte_level": "tritone.bundle.byte_level",
+    # Of functions of Python.
+    "function": "tritone.pipelines.generic.function",
     # Of streams.
     "live": "tritone.pipelines.live",
     "streaming": "tritone.pipelines.streaming",

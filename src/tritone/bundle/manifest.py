@@ -472,6 +472,11 @@ class Manifest(Part):
         return self.model_copy(update={"parts": parts})
 
     @property
+    def is_of_audio(self) -> bool:
+        """Whether the model takes or makes audio, and not arrays of any use."""
+        return self.audio_rate is not None
+
+    @property
     def sample_rate(self) -> int:
         """Hz, of a model of speech."""
         return self._part(self.audio_rate, "sample rate")

@@ -9,7 +9,6 @@ from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.outputs import check_outputs
 from tritone.errors import MissingDependencyError
 from tritone.installing import pip_install
-from tritone.kinds.generic.part import GenericPart
 
 if TYPE_CHECKING:
     from tritone.bundle.bundle import Bundle
@@ -172,7 +171,7 @@ def _profiles(
 
     if not (least or usual or most):
         return None
-    if bundle.manifest.find(GenericPart) is not None:
+    if not bundle.manifest.is_of_audio:
         return [ShapeProfile.parse(*each) for each in _triples(least, usual, most)]
     defaults = (str(DEFAULT.least), str(DEFAULT.usual), str(DEFAULT.most))
     return [Profile.parse(*sizes) for sizes in _triples(least, usual, most, defaults)]

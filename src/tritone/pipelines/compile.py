@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
-from tritone.kinds.generic.part import GenericPart
 from tritone.pipelines.graphs.buckets import LENGTHS, STEP_ROWS, Choice
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S
@@ -74,7 +73,7 @@ def compile_bundle(
         ValueError: an argument is out of its range.
     """
     kind = kind_of(bundle)
-    if bundle.manifest.find(GenericPart) is not None:
+    if not bundle.manifest.is_of_audio:
         raise BundleError(
             f"{bundle.path} is {kind.noun}; only networks that take audio are compiled for sizes of calls."
         )

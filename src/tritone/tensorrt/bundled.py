@@ -82,7 +82,7 @@ def build_engines(
     plans = []  # what does not fit is reported before anything is built
     for source in sources:
         axes = onnx_graph.input_axes(bundle.file(source.files[0]))
-        if bundle.manifest.find(GenericPart) is None:
+        if bundle.manifest.is_of_audio:
             axes = {name: each for name, each in axes.items() if None in each}
         plans.append((source, [profile.ranges(bundle.manifest, source.role, axes) for profile in chosen]))
     with BundleWriter(target) as writer:
@@ -118,7 +118,7 @@ def _profiles(
     """
     from tritone.tensorrt import onnx_graph
 
-    wanted = Profile if bundle.manifest.find(GenericPart) is None else ShapeProfile
+    wanted = Profile if bundle.manifest.is_of_audio else ShapeProfile
     if given is not None and not all(isinstance(each, wanted) for each in given):
         form = "rows x seconds, like 16x7s" if wanted is Profile else "shapes of inputs, like input_ids:8x64,mask:8x64"
         raise ValueError(f"sizes of {bundle.manifest.name}, of kind {bundle.manifest.kind}, are {form}")

@@ -27,7 +27,6 @@ from tritone.families.export.graph_files import GraphFiles, Part
 from tritone.families.export.options import ExportOptions, RecognizerOptions
 from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
 from tritone.families.onnx.large import WeightFile
-from tritone.kinds.generic.part import GenericPart
 from tritone.kinds.transducer.part import TransducerPart
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
@@ -181,7 +180,7 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
                 **described,
             )
         )
-    if bundle.manifest.find(GenericPart) is None:
+    if bundle.manifest.is_of_audio:
         options.progress("measuring the memory of calls")
         bundle = record(bundle)
     if written.refused and not options.lenient:

@@ -12,7 +12,6 @@ from typing import Literal
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.describe.models import described
-from tritone.kinds.generic.part import GenericPart
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.plans.build_options import DEFAULTS, in_words, text_of
@@ -81,7 +80,7 @@ class Question:
         parts = [
             f"bundle {bundle.manifest.name} ({digest})",
             f"{kind}: {loads}",
-            f"input: {self._inputs()}" if bundle.manifest.find(GenericPart) is not None else f"audio: {self._audio()}",
+            f"audio: {self._audio()}" if bundle.manifest.is_of_audio else f"input: {self._inputs()}",
             *([f"chunks of {self.options.chunk_ms:g} ms"] if self.streaming else []),
             self.protocol,
             *([str(self.limit)] if self.limit else []),
@@ -125,7 +124,7 @@ class Question:
     ) -> list[Measurement]:
         local = open_in_process(self.bundle, setting.options)
         sent: Audio | Inputs = self.audio
-        if local.bundle.manifest.find(GenericPart) is not None:
+        if not local.bundle.manifest.is_of_audio:
             (folder, *_) = generic("model", local.bundle, setting.options, ServingOptions(), "tritone")
             sent = samples_of(described("model", folder.config), self.audio)
         options = replace(self.options, batch_size=setting.batch_size)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
-from tritone.kinds.embedding.part import EmbeddingPart
 from tritone.pipelines.graphs.batching import (
     EVERY_LENGTH,
     Batch,
@@ -25,6 +24,7 @@ from tritone.pipelines.graphs.batching import (
     plan_buckets,
 )
 from tritone.pipelines.graphs.filling import fill_rows
+from tritone.pipelines.kind import kind_named
 from tritone.runtime.graph import Array, Bucket, TensorSpec
 
 
@@ -50,7 +50,8 @@ class Blocks:
             self.min_samples = max(self.min_samples, waveform.least[1])
         self._shortest = manifest.encoder.min_samples  # that gives a frame
         # What rows that nobody needs say they have: an embedding of nothing may be no number, and slow ones at that.
-        self._silent = None if self._equal else self._shortest if manifest.find(EmbeddingPart) is not None else 0
+        least = 0 if kind_named(manifest.kind).allows_silence else self._shortest
+        self._silent = None if self._equal else least
 
     def is_audible(self, num_samples: int) -> bool:
         """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""

@@ -4,17 +4,21 @@ bundle, role, placement  ->  artifact, opened graph
 """
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError, OperatorError
-from tritone.kinds.generic.part import GenericPart
+from tritone.later import later
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.runtime import FunctionStamp, Graph, obstacle, open_graph
+from tritone.runtime import Graph, obstacle, open_graph
 from tritone.runtime.known import graphs_of, programs_of
+
+if TYPE_CHECKING:
+    from tritone.pipelines.generic import function
+else:
+    function = later("function")
 
 
 def open_chosen(
@@ -33,7 +37,7 @@ def open_chosen(
     path = bundle.file(artifact.files[0])
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
     if artifact.runtime == "python":
-        stamp["function"] = _function(bundle, artifact)
+        stamp["function"] = function.stamp_of(bundle, artifact)
     runtime = placement.runtime or artifact.runtime
     graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, runtime=runtime, **stamp)
     check_graph(graph, bundle, role, path)
@@ -64,21 +68,6 @@ def candidates(
         runtime, precision: names that there are; None or empty takes any.
     """
     return bundle.artifacts(role, graphs_of(runtime or None), precision or None)  # type: ignore[arg-type]
-
-
-def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
-    """The function of an artifact of runtime python. Modules are imported from the first folder of its file's name."""
-    generic = bundle.manifest.part(GenericPart)
-    python = generic.python
-    folder, *parts = PurePosixPath(artifact.files[0]).with_suffix("").parts
-    if python is None or not parts or not all(part.isidentifier() for part in parts):
-        raise BundleError(
-            f"{bundle.path}: the function's file {artifact.files[0]!r} must be a module in a folder of the bundle, "
-            "such as python/steps.py. Export the function again."
-        )
-    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    has_rows = bool(generic.max_batch_size)
-    return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements, has_rows)
 
 
 def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:

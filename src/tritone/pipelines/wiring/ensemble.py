@@ -113,7 +113,7 @@ class _Step:
 
     def __init__(self, bundle: Bundle, placement: Placement, models: Asked) -> None:
         self._kind, self._rate = kind_of(bundle), bundle.manifest.audio_rate or 0
-        if bundle.manifest.find(GenericPart) is not None:
+        if not bundle.manifest.is_of_audio:
             self._pipeline: Any = GenericPipeline(bundle, placement=placement, models=models)
         else:
             self._pipeline = self._kind.open(bundle, placement=placement, max_audio_s=MAX_AUDIO_S)
