@@ -383,8 +383,9 @@ MAY_NAME_A_KIND: dict[str, dict[str, str]] = {
         "bundle/manifest.py": NULLS,
         "client/models.py": VERBS,
         "cli/shared/speaker_options.py": VERBS,
+        "pipelines/kind.py": VERBS,
     },
-    "segmentation": {"bundle/manifest.py": NULLS, "client/models.py": VERBS},
+    "segmentation": {"bundle/manifest.py": NULLS, "client/models.py": VERBS, "pipelines/kind.py": VERBS},
     "punctuation": {
         "kinds/encoder_decoder/part.py": CAPTIONS,
         "loadtest/options.py": CAPTIONS,
