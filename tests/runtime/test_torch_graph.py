@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 import toy
-from tritone import runtime
 from tritone.audio import waveform as audio
 from tritone.bundle import Bundle
 from tritone.errors import MissingDependencyError, OperatorError
@@ -21,6 +20,7 @@ from tritone.installing import pip_install
 from tritone.pipelines import Step, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
+from tritone.runtime import runtime as page
 from tritone.runtime.cuda import queue as torch_cuda
 from tritone.runtime.cuda.held import Held
 from tritone.runtime.cuda.queue import CudaQueue, Replays
@@ -176,7 +176,7 @@ def test_devices_and_threads_that_cannot_be_are_refused(both: Path, options: dic
 
 
 def test_without_torch_the_message_names_what_to_install(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "torch" else name)
     with pytest.raises(MissingDependencyError, match=r"encoder\.pt2 needs the package torch.*\[torch\]'"):
         open_graph(both / "encoder.pt2")
     assert pip_install("torch") in str(obstacle("torch", "cpu"))
@@ -184,7 +184,7 @@ def test_without_torch_the_message_names_what_to_install(both: Path, monkeypatch
 
 
 def test_a_torch_that_is_too_old_is_told(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "version", lambda package: "2.10.1+cu128")
+    monkeypatch.setattr(page, "version", lambda package: "2.10.1+cu128")
     with pytest.raises(
         MissingDependencyError, match=r"torch 2\.11 or newer, installed is 2\.10\.1\+cu128: pip install"
     ):
