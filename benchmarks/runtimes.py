@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _chosen(bundle: Bundle, devices: Sequence[str], runtime: str | None) -> Iterator[tuple[Artifact, str]]:
-    for artifact in bundle.artifacts("encoder", runtime):  # type: ignore[arg-type]  # an unknown one has no graphs
+    for artifact in bundle.artifacts("encoder", runtime):  # an unknown one has no graphs
         for device in devices:
             if (reason := obstacle(artifact.runtime, device)) is None:
                 yield artifact, device

@@ -110,7 +110,7 @@ def _parameter(each: "Field[Any]", hint: Any, help_text: Any, *, as_given: bool)
             hint = bool if bool in get_args(hint) else str
         hint, default = hint | None, None
     if not isinstance(help_text, OptionInfo):
-        shown = {"metavar": each.metadata.get("metavar"), "rich_help_panel": each.metadata.get("panel")}
+        shown: dict[str, Any] = {"metavar": each.metadata.get("metavar"), "rich_help_panel": each.metadata.get("panel")}
         hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=help_text, **shown)]
     return inspect.Parameter(_parameter_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

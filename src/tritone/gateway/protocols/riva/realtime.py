@@ -116,7 +116,7 @@ class SessionConversation(Recognition[str | bytes], SocketConversation):
                 runtime = event.get("runtime_config") or {}
                 if not isinstance(runtime, dict) or set(runtime) - {FORCE_END}:
                     raise InputError(f"runtime_config knows {FORCE_END} alone, got {str(runtime)[:80]}")
-                await self.take_audio(audio, {name: str(value).lower() for name, value in runtime.items()})
+                await self.take_with(audio, {name: str(value).lower() for name, value in runtime.items()})
                 await self._flush()
             case "input_audio_buffer.commit":  # after each piece; utterances end by the model's rules
                 pass

@@ -39,7 +39,7 @@ class Recognition(Conversation[AnyMessage]):
     async def ask(self) -> Ask:
         return self._wanted.fitted(await self.speech.live_model(self._wanted.ask.model), self._language_code)
 
-    async def take_audio(self, data: bytes, runtime: Mapping[str, str]) -> None:
+    async def take_with(self, data: bytes, runtime: Mapping[str, str]) -> None:
         """Take some bytes, and what a message says beside them."""
         ends = _forced_end(dict(runtime))
         await self.take_audio(data)

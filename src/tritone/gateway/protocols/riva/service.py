@@ -253,7 +253,7 @@ class _Call(Recognition[Any]):
         elif message.WhichOneof("streaming_request") == "streaming_config":
             raise InputError("streaming_config comes once, in the first message; open another stream for another one")
         else:
-            await self.take_audio(message.audio_content, dict(message.runtime_config))
+            await self.take_with(message.audio_content, dict(message.runtime_config))
 
     async def write(self, response: Any) -> None:
         if self._id is not None:
