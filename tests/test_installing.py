@@ -25,6 +25,14 @@ def test_a_checkout_is_named_by_its_path_and_by_a_dot_inside(tmp_path: Path, mon
     assert pip_install("gateway") == "pip install '.[gateway]'"
 
 
+def test_who_is_in_a_folder_that_was_deleted_gets_the_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "gone").mkdir()
+    install_from(monkeypatch, {"url": tmp_path.as_uri(), "dir_info": {"editable": True}})
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert pip_install("torch") == f"pip install '{tmp_path}[torch]'"
+
+
 def test_a_wheel_is_named_by_its_file_as_far_as_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "tritone-0.2.0-py3-none-any.whl"
     install_from(monkeypatch, {"url": wheel.as_uri(), "archive_info": {}})

@@ -7,6 +7,7 @@ Tritone is installed from a checkout or from a wheel's file, which pip records (
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ def _origin() -> str:
     if url.scheme != "file":
         return "tritone"
     path = Path(unquote(url.path))
-    if path == Path.cwd():
-        return "."
+    with suppress(FileNotFoundError):  # who is in a folder that was deleted
+        if path == Path.cwd():
+            return "."
     # Of a file that is gone the name says which one to look for.
     return str(path) if path.exists() else path.name
 

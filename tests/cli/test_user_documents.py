@@ -19,10 +19,12 @@ from tritone.cli.shared.words import check_words
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
-# Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
+# Examples with models, functions and pages of the reader, which shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
 READERS_OWN = re.compile(
-    r"load\(\"(?:letters|measure|ensemble|spec)|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE
+    r"load\(\"(?:letters|measure|ensemble|spec)|^(?:async )?def |^    def |model\.stream\(|map_batches\("
+    r"|^(?:RUNTIME|SCHEME|PROTOCOL) = ",
+    re.MULTILINE,
 )
 
 

@@ -94,17 +94,20 @@ class Runtime(Page):
     @property
     def lack(self) -> str | None:
         """What is missing or too old, with the line that installs it; None if nothing is."""
-        install = pip_install(self.extra) if self.extra else f"pip install {self.needs}"
         if find_spec(self.needs) is None:
-            return f"the package {self.needs}, which is not installed: {install}"
+            return f"the package {self.needs}, which is not installed: {self._install}"
         try:
             installed = version(self.needs)
         except PackageNotFoundError:  # under another name, such as onnxruntime-gpu
             return None
         if tuple(int(part) for part in installed.split("+")[0].split(".")[:2] if part.isdigit()) < self.oldest:
             oldest = ".".join(map(str, self.oldest))
-            return f"{self.needs} {oldest} or newer, installed is {installed}: {install}"
+            return f"{self.needs} {oldest} or newer, installed is {installed}: {self._install}"
         return None
+
+    @property
+    def _install(self) -> str:
+        return pip_install(self.extra) if self.extra else f"pip install {self.needs}"
 
     def require(self, path: Path) -> None:
         """Raise `MissingDependencyError` if it cannot have a file because of what it lacks."""

@@ -255,7 +255,7 @@ def test_streams_of_a_ctc_head_do_not_depend_on_the_pieces_they_come_in(icefall_
 
 def test_a_ctc_head_makes_a_bundle_of_kind_ctc(icefall_reports: Reports) -> None:
     bundle = icefall_reports["ctc"].bundle
-    assert (bundle.manifest.kind, bundle.manifest.part(TransducerPart)) == ("ctc", None)
+    assert (bundle.manifest.kind, bundle.manifest.find(TransducerPart)) == ("ctc", None)
     assert [each.role for each in bundle.manifest.artifacts] == ROLES[:2]
     assert bundle.manifest.encoder.tail_samples == 4800
     model = load_model([bundle.path.parent / "zipformer" / "pretrained.pt"])

@@ -170,7 +170,7 @@ def test_the_command_exports_the_other_head(tdt: Exported, tmp_path: Path) -> No
     )
     assert done.exit_code == 0, done.output
     bundle = Bundle.open(tmp_path / "c")
-    assert (bundle.manifest.kind, bundle.manifest.part(TransducerPart)) == ("ctc", None)
+    assert (bundle.manifest.kind, bundle.manifest.find(TransducerPart)) == ("ctc", None)
     waveform = babble(9000, seed=9000)
     graph = open_graph(bundle.artifact("encoder"))
     feed = {"waveform": waveform[None], "num_samples": np.array([9000])}

@@ -17,6 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from tritone.bundle.manifest import Features, Precision, State, Vocabulary
+from tritone.bundle.part import KindPart
 from tritone.bundle.vocabulary import has_marks
 from tritone.errors import ExportError
 from tritone.families.onnx.source import Source, check_types, read_source
@@ -170,14 +171,15 @@ class NemoTransducerImporter(NemoImporter, TransducerImporter):
         """The predictor's, as the manifest has them."""
         return tuple(State(name=name, shape=(self.layers, self.hidden), dtype="float32") for name in ("hidden", "cell"))
 
-    def transducer(self) -> TransducerPart:
-        return TransducerPart(
+    def parts(self) -> tuple[KindPart, ...]:
+        settings = TransducerPart(
             context_size=1,
             start=(self.blank_id(),),
             states=self.states,
             durations=self.durations or (),
             max_symbols=MAX_SYMBOLS_TDT if self.durations else MAX_SYMBOLS,
         )
+        return (settings,)
 
     def _same_sizes(self, source: Source, sizes: OfflineSizes, frames_per_step: int = 0) -> None:
         super()._same_sizes(source, sizes, frames_per_step)
