@@ -1,4 +1,4 @@
-"""What `tritone gateway` may be told of Lines."""
+"""Options of `tritone gateway` for Lines."""
 
 from dataclasses import dataclass
 

@@ -69,7 +69,7 @@ class Settings(ModelParameters):
     closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
     seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
     part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
-    least. `served`: what clients are told, JSON of `Kind.answers` and `Kind.served`, and as `decoding` how a Whisper
+    least. `served`: what clients may know, JSON of `Kind.answers` and `Kind.served`, and as `decoding` how a Whisper
     model transcribes where a request does not say; empty reports nothing. `tensors`: what clients of an ensemble call
     WAV and WAV_LENS, with a comma between; empty: that. `draft`: the folder of a bundle that guesses texts ahead,
     relative to the version folder, and `draft_precision`, in which it runs; empty: none, and its first.
@@ -185,10 +185,10 @@ def _without_old(parameters: Mapping[str, str]) -> dict[str, str]:
     """Parameters with `served` in place of the texts that repositories had before there was one."""
     found = dict(parameters)
     listed = {name: found.pop(name).split(",") for name in LISTED if name in found}
-    told: dict[str, Any] = {name: values for name, values in listed.items() if any(values)}
+    served: dict[str, Any] = {name: values for name, values in listed.items() if any(values)}
     if "decoding" in found:
-        told["decoding"] = json.loads(found.pop("decoding"))
-    return {**found, "served": json.dumps(told)} if told else found
+        served["decoding"] = json.loads(found.pop("decoding"))
+    return {**found, "served": json.dumps(served)} if served else found
 
 
 def to_text(value: object) -> str:

@@ -82,7 +82,7 @@ class KindPart(Part):
         return self.model_dump(**how)
 
     def ahead(self, chunk_size: int) -> int:
-        """Encoder frames that a step of a stream hears beyond its chunk."""
+        """Encoder frames that a step of a stream needs beyond its chunk."""
         return 0
 
 
@@ -143,7 +143,7 @@ def parts_of(kind: str) -> Parts | None:
     else:
         try:
             parts = next((point.load().parts for point in entry_points(group=GROUP, name=kind)), None)
-        except Exception:  # code of others: who opens a model of this kind is told
+        except Exception:  # code of others: opening a model of this kind says so
             return None
     return parts if isinstance(parts, Parts) else None
 

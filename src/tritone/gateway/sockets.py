@@ -114,7 +114,7 @@ Complain = Callable[[ErrorAnswer], Mapping[str, Any] | str]
 
 
 async def attend(websocket: WebSocket, socket: Socket, conversation: Awaitable[None], complain: Complain) -> None:
-    """Hold a conversation until it is over, which its client hears, or the client is gone, which cancels it.
+    """Hold a conversation until it is over, of which its client gets word, or until the client is gone.
 
     Args:
         complain: words an error as the protocol has it; the message goes before the end of the connection.

@@ -187,7 +187,7 @@ class Visits:
 
 @contextmanager
 def visiting(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, timed: bool) -> Iterator[None]:
-    """Around a visit, which is counted at its end and written to the log. `timed`: whether its time tells anything."""
+    """Around a visit, which is counted at its end and written to the log. `timed`: whether its time has a meaning."""
     token, since = VISIT.set(visit), time.monotonic()
     try:
         yield

@@ -62,7 +62,7 @@ class Pipeline(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What clients are told of a model beside its tensors.
+    """What clients may know of a model beside its tensors.
 
     `searches`: the modes of search, `languages`, and `speakers` of a voice: those that requests may name. `abilities`:
     what of the options of decoding they may ask for: `transcribe`: of all; `prompt`: a text before, and temperatures;

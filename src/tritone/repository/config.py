@@ -269,7 +269,7 @@ def model_config(
 
 
 def _served(kind: Kind, bundle: Bundle, options: ModelOptions) -> str:
-    """What clients of a model are told, and how it decodes, as one JSON."""
+    """What clients may know of a model, and how it decodes, as one JSON."""
     own = {"decoding": json.loads(options.whisper_decoding)} if kind.options is DecodingOptions else {}
     answers = {"answers": kind.answers} if kind.answers else {}
     return json.dumps(answers | kind.served(bundle).to_dict() | own, ensure_ascii=False)

@@ -8,7 +8,7 @@ from tritone.storage.scheme import Scheme
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectScheme(Scheme):
-    """See `Scheme`. `options`: what obstore is told beyond what it takes from the environment, made of that."""
+    """See `Scheme`. `options`: of obstore, beyond what it takes from the environment, made of that."""
 
     package: str = "tritone.storage.objects"
     store: str = "store:ObjectStore"

@@ -1,4 +1,4 @@
-"""What `tritone gateway` may be told of the page."""
+"""Options of `tritone gateway` for the page."""
 
 from dataclasses import dataclass
 

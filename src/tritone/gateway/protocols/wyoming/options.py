@@ -1,4 +1,4 @@
-"""What `tritone gateway` may be told of Wyoming."""
+"""Options of `tritone gateway` for Wyoming."""
 
 from dataclasses import dataclass
 
